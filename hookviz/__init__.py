@@ -1,0 +1,68 @@
+"""hookviz shows what every layer of a PyTorch vision model answers to a picture.
+
+The public names are loaded when they are first used: ``import hookviz`` loads neither torch nor
+matplotlib nor ipywidgets.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Activation": "hookviz.capture",
+    "Capture": "hookviz.capture",
+    "FeatureExtractor": "hookviz.capture",
+    "VerboseExecution": "hookviz.capture",
+    "clip_gradients": "hookviz.capture",
+    "list_layers": "hookviz.capture",
+    "LoadedModel": "hookviz.models",
+    "load_model": "hookviz.models",
+    "Picture": "hookviz.images",
+    "Preprocessing": "hookviz.images",
+    "read_image": "hookviz.images",
+    "sample_image": "hookviz.images",
+    "feature_grid": "hookviz.render",
+    "Run": "hookviz.run",
+    "feature_maps": "hookviz.run",
+    "reproduce": "hookviz.run",
+    "HookvizError": "hookviz.errors",
+    "explore": "hookviz.widget",
+}
+
+if TYPE_CHECKING:
+    from hookviz.capture import Activation as Activation
+    from hookviz.capture import Capture as Capture
+    from hookviz.capture import FeatureExtractor as FeatureExtractor
+    from hookviz.capture import VerboseExecution as VerboseExecution
+    from hookviz.capture import clip_gradients as clip_gradients
+    from hookviz.capture import list_layers as list_layers
+    from hookviz.errors import HookvizError as HookvizError
+    from hookviz.images import Picture as Picture
+    from hookviz.images import Preprocessing as Preprocessing
+    from hookviz.images import read_image as read_image
+    from hookviz.images import sample_image as sample_image
+    from hookviz.models import LoadedModel as LoadedModel
+    from hookviz.models import load_model as load_model
+    from hookviz.render import feature_grid as feature_grid
+    from hookviz.run import Run as Run
+    from hookviz.run import feature_maps as feature_maps
+    from hookviz.run import reproduce as reproduce
+    from hookviz.widget import explore as explore
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'hookviz' has no attribute '{name}'")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
