@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hookviz.run import reproduce as reproduce
     from hookviz.widget import explore as explore
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

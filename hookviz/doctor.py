@@ -147,7 +147,10 @@ def _cache() -> Finding:
     parent = next((p for p in [folder, *folder.parents] if p.exists()), folder)
     if not os.access(parent, os.W_OK):
         return Finding(
-            "torch's cache", False, f"{folder} cannot be written", "Set TORCH_HOME to your own folder"
+            "torch's cache",
+            False,
+            f"{folder} cannot be written",
+            "Set TORCH_HOME to your own folder",
         )
     files = cached_weights()
     total = sum(f.bytes for f in files) / 1e6

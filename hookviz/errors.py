@@ -51,7 +51,7 @@ class CaptureError(HookvizError):
     """A capture cannot be set up or used in the way that was asked."""
 
 
-class RunCancelled(HookvizError):
+class RunCancelled(HookvizError):  # noqa: N818 - a request, not a fault
     """The forward was ended on request; what was captured before stays available."""
 
 
@@ -98,7 +98,9 @@ def closest(name: str, choices: Iterable[str], count: int = 3) -> tuple[str, ...
     found = difflib.get_close_matches(name, pool, n=count, cutoff=0.55)
     # A name without its prefix ("layer4.2.relu" for "model.layer4.2.relu") is the commonest slip
     # and difflib rates it low, so names that end or begin with it come first.
-    kin = [c for c in pool if name and c != name and (c.endswith("." + name) or name.endswith("." + c))]
+    kin = [
+        c for c in pool if name and c != name and (c.endswith("." + name) or name.endswith("." + c))
+    ]
     return tuple(dict.fromkeys([*kin, *found]))[:count]
 
 

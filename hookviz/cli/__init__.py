@@ -1,0 +1,33 @@
+"""The command line: ``hookviz lab | layers | maps | reproduce | weights | doctor``.
+
+In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input). Must not know:
+the widget.
+
+torch is imported inside the commands, so that ``hookviz --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import click
+
+from hookviz import __version__
+from hookviz.cli.installation import doctor, lab, weights
+from hookviz.cli.looking import layers, maps, reproduce
+from hookviz.cli.sentences import SentenceGroup
+
+__all__ = ["cli", "main"]
+
+
+@click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hookviz")
+def cli() -> None:
+    """See what every layer of a PyTorch vision model answers to a picture."""
+
+
+for _command in (lab, layers, maps, reproduce, weights, doctor):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Runs the command line; the entry point of ``hookviz`` and ``python -m hookviz``."""
+    cli(prog_name="hookviz")

@@ -1,0 +1,217 @@
+"""``hookviz layers | maps | reproduce``: the commands that look at a model's answers.
+
+In: names of models, images, layers. Out: tables on stdout, files below --out. Must not know: the
+widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hookviz.cli.sentences import SentenceCommand, columns
+from hookviz.errors import HookvizError
+
+if TYPE_CHECKING:
+    from hookviz.models import LoadedModel
+
+__all__ = ["layers", "maps", "reproduce"]
+
+
+def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--weights and --device, the same for every command that loads a model."""
+    command = click.option(
+        "--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu."
+    )(command)
+    return click.option(
+        "--weights",
+        default="auto",
+        show_default=True,
+        help="auto (torch's cache, else bundled, else download), DEFAULT, a name of the model's "
+        "weights, a file, or none (untrained).",
+    )(command)
+
+
+def _load(model: str, weights: str, device: str) -> LoadedModel:
+    from hookviz.models import load_model
+
+    loaded = load_model(
+        model, weights=None if weights.lower() == "none" else weights, device=device
+    )
+    if loaded.note:
+        click.echo(loaded.note, err=True)
+    return loaded
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("model")
+@_model_options
+@click.option(
+    "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
+)
+@click.option("--search", default="", help="Only layers whose name or type holds this text.")
+def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
+    """List the layers of MODEL: name, type, parameters."""
+    from hookviz.capture import list_layers
+    from hookviz.images import read_image
+    from hookviz.models import load_model
+
+    if image is None and weights == "auto":
+        # Names, types and sizes are the same without weights; nothing is downloaded for a list.
+        from hookviz.models import outline
+
+        loaded = outline(model, device=device)
+    else:
+        loaded = _load(model, weights, device) if isinstance(model, str) else load_model(model)
+    rows = list_layers(loaded.module)
+    shapes: dict[str, list[str]] = {}
+    if image is not None:
+        from hookviz.run import run_model
+
+        run = run_model(loaded, read_image(_image_source(image)), [row.name for row in rows])
+        for activation in run.activations:
+            shapes.setdefault(activation.layer, []).append("×".join(map(str, activation.shape)))
+    table = [("layer", "type", "parameters") + (("calls", "output shapes") if image else ())]
+    for row in rows:
+        if search.lower() not in f"{row.name} {row.type}".lower():
+            continue
+        line = (row.name or "(model)", row.type, f"{row.parameters:,}")
+        if image is not None:
+            seen = shapes.get(row.name, [])
+            line += (str(len(seen)), ", ".join(dict.fromkeys(seen)) or "did not run")
+        table.append(line)
+    if len(table) == 1:
+        raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
+    click.echo(columns(table))
+
+
+def _image_source(image: str) -> Any:
+    """A path, or a bundled sample where no such file exists."""
+    from hookviz.images import sample_image, sample_images
+
+    if not Path(image).exists():
+        for name in sample_images():
+            if image in (name, Path(name).stem):
+                return sample_image(name)
+    return Path(image)
+
+
+def columns(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("image")
+@click.option(
+    "--model", default="vgg16", show_default=True, help="A torchvision name or timm:NAME."
+)
+@click.option(
+    "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
+)
+@click.option(
+    "--out", default="hookviz_exports", show_default=True, help="The run's new folder is made here."
+)
+@click.option(
+    "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
+)
+@click.option(
+    "--values", type=click.Choice(["npz", "safetensors"]), help="Also write the raw values."
+)
+@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colour map.")
+@click.option(
+    "--scale",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+)
+@click.option(
+    "--order", default="index", show_default=True, help="index, mean, max, variance, sparsity."
+)
+@_model_options
+def maps(
+    image: str,
+    model: str,
+    layer_names: tuple[str, ...],
+    out: str,
+    channels: str | None,
+    values: str | None,
+    cmap: str,
+    scale: str,
+    order: str,
+    weights: str,
+    device: str,
+) -> None:
+    """Write the feature maps of IMAGE as PNG grids with a manifest.
+
+    IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
+    """
+    from tqdm import tqdm
+
+    from hookviz.capture import select_layers
+    from hookviz.images import read_image
+    from hookviz.render import GridOptions
+    from hookviz.run import run_model
+
+    if not layer_names:
+        raise HookvizError(
+            "No layer was named.",
+            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
+        )
+    options = GridOptions.of(cmap=cmap, scale=scale, order=order)
+    picture = read_image(_image_source(image))
+    loaded = _load(model, weights, device)
+    wanted = select_layers(loaded.module, list(layer_names))
+    with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False) as bar:
+        run = run_model(
+            loaded, picture, list(layer_names), on_activation=lambda _activation: bar.update(1)
+        )
+    for layer, reason in run.missing.items():
+        click.echo(f"{layer}: no activation: {reason}.", err=True)
+    what = {"grids", "input"}
+    extra: dict[str, Any] = {}
+    if channels is not None:
+        what.add("channels")
+        extra["channels"] = None if channels == "all" else channels
+    if values is not None:
+        what.add("values")
+        extra["values"] = values
+    with tqdm(desc="writing", unit="file", leave=False) as bar:
+
+        def progress(done: int, total: int, _file: str) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        result = run.export(out, what=what, options=options, progress=progress, **extra)
+    if run.predictions.items:
+        for _index, label, probability in run.predictions.items:
+            click.echo(f"{probability:7.1%}  {label}", err=True)
+    elif run.predictions.summary:
+        click.echo(run.predictions.summary, err=True)
+    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
+    click.echo(str(result.folder))
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("png")
+@click.option("--image", help="The image; a bundled sample is found by itself.")
+@click.option("--model", help="The model; the one that the file names if not given.")
+def reproduce(png: str, image: str | None, model: str | None) -> None:
+    """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
+    from hookviz import run as running
+
+    outcome = running.reproduce(
+        png, model=model, image=None if image is None else _image_source(image)
+    )
+    if outcome.identical:
+        click.echo("identical, pixel for pixel")
+        return
+    for difference in outcome.differences:
+        click.echo(difference)
+    raise SystemExit(1)

@@ -1,0 +1,64 @@
+"""Commands whose errors are one sentence.
+
+In: a command that may raise. Out: "hookviz: <sentence>" and exit code 2. Must not know: what the
+commands do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hookviz.errors import HookvizError
+
+__all__ = ["SentenceCommand", "SentenceGroup", "columns"]
+
+
+class Failure(click.ClickException):
+    """An error that the user can mend: one sentence, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"hookviz: {self.format_message()}", err=True, file=file)
+
+
+class SentenceCommand(click.Command):
+    """A command whose errors are sentences; ``--debug`` shows the traceback instead."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        debug = ctx.params.pop("debug", False)
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except HookvizError as error:
+            if debug:
+                raise
+            raise Failure(str(error)) from error
+        except Exception as error:
+            if debug:
+                raise
+            text = str(error).strip().split("\n")[0] or "no further text"
+            raise Failure(
+                f"{type(error).__name__}: {text} (`--debug` shows where it happened)"
+            ) from error
+
+
+class SentenceGroup(click.Group):
+    command_class = SentenceCommand
+
+
+def columns(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

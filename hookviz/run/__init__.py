@@ -1,0 +1,119 @@
+"""One run: a model, an image and layers in; what the layers answered out.
+
+In: a LoadedModel (or its name, or a module), an image and layer selectors. Out: a Run, from
+which figures and exports are made. Must not know: the widget, the command line.
+
+The command line, the widget and notebooks all come through here, so that all three show the
+same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from hookviz.capture import Activation, select_layers
+from hookviz.errors import HookvizError
+from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
+from hookviz.models import LoadedModel, load_model
+from hookviz.run.forward import failing_layer, run_model
+from hookviz.run.record import Run
+
+if TYPE_CHECKING:
+    from hookviz.export import Reproduction, RunFacts
+
+__all__ = ["Run", "failing_layer", "feature_maps", "reproduce", "run_model"]
+
+
+def feature_maps(
+    model: LoadedModel | str | nn.Module,
+    image: Any,
+    layers: str | Iterable[Any] | Mapping[str, Any],
+    *,
+    weights: Any = "auto",
+    device: str | torch.device | None = None,
+    preprocess: Preprocessing | Callable[..., Any] | None = None,
+    **options: Any,
+) -> Run:
+    """Shows an image to a model and keeps what the asked layers answer.
+
+    Args:
+        model: What `load_model` gave, a name that it knows, or any ``nn.Module``.
+        image: A path, bytes, PIL image, array, tensor or `Picture`, see `read_image`.
+        layers: Names, globs, compiled regular expressions, module types, module objects,
+            predicates, or a mapping from names of one's own to any of these.
+        weights: Which weights where ``model`` is a name, see `load_model`.
+        device: Where to run; None leaves a given model where it is and chooses CUDA, MPS, CPU
+            in that order for a name.
+        preprocess: In place of the model's own preprocessing.
+        **options: See `run_model`.
+
+    Returns:
+        A run: ``.activations``, ``.figure(layer)``, ``.export(folder)``.
+
+    Raises:
+        HookvizError: The model, image, layer or device is unknown or cannot be used; one
+            sentence says what was found and what is legal.
+
+    Examples:
+        >>> import hookviz
+        >>> model = hookviz.load_model("vgg16", weights="bundled")
+        >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.0"])
+        >>> run.activations[0].shape
+        (1, 64, 224, 224)
+    """
+    if isinstance(model, LoadedModel):
+        loaded = model if device is None else model.to(device)
+    elif isinstance(model, nn.Module):
+        loaded = load_model(model) if device is None else load_model(model, device=device)
+    else:
+        loaded = load_model(model, weights=weights, device=device or "auto")
+    if preprocess is not None:
+        loaded = replace(loaded, preprocess=preprocess)
+    select_layers(loaded.module, layers)
+    return run_model(loaded, read_image(image), layers, **options)
+
+
+def reproduce(
+    png: str | Path | bytes, model: LoadedModel | str | nn.Module | None = None, image: Any = None
+) -> Reproduction:
+    """Draws an exported PNG again and says whether it is the same.
+
+    Args:
+        png: The file, or its bytes.
+        model: The model; None loads the one that the file names.
+        image: The image; None uses a bundled sample where the file names one.
+
+    Returns:
+        Whether the picture is pixel for pixel the same, else what differs.
+
+    Raises:
+        ExportError: The file is no PNG that hookviz wrote.
+        HookvizError: The model or the image that the file names is not at hand.
+    """
+    from hookviz.export import reproduce_png
+
+    def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
+        loaded = model if model is not None else facts["model"]
+        source = image if image is not None else _sample_named(facts)
+        again = feature_maps(loaded, source, layers)
+        return again.facts, again.activations
+
+    return reproduce_png(png, run=run)
+
+
+def _sample_named(facts: Mapping[str, str]) -> Picture:
+    """The bundled sample that a PNG's facts name, found by its hash."""
+    for name in sample_images():
+        picture = sample_image(name)
+        if picture.sha256 == facts.get("image_sha256"):
+            return picture
+    raise HookvizError(
+        f"The image '{facts.get('image', '?')}' is not at hand.",
+        remedy="Pass it: reproduce(png, image='path/to/it').",
+    )
