@@ -57,7 +57,6 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
     """List the layers of MODEL: name, type, parameters."""
     from hookviz.capture import list_layers
     from hookviz.images import read_image
-    from hookviz.models import load_model
 
     if image is None and weights == "auto":
         # Names, types and sizes are the same without weights; nothing is downloaded for a list.
@@ -65,7 +64,7 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
 
         loaded = outline(model, device=device)
     else:
-        loaded = _load(model, weights, device) if isinstance(model, str) else load_model(model)
+        loaded = _load(model, weights, device)
     rows = list_layers(loaded.module)
     shapes: dict[str, list[str]] = {}
     if image is not None:
@@ -97,14 +96,6 @@ def _image_source(image: str) -> Any:
             if image in (name, Path(name).stem):
                 return sample_image(name)
     return Path(image)
-
-
-def columns(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
 
 
 @click.command(cls=SentenceCommand)

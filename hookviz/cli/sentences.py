@@ -34,6 +34,7 @@ class SentenceCommand(click.Command):
         )
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; what it raises becomes a sentence."""
         debug = ctx.params.pop("debug", False)
         try:
             return super().invoke(ctx)
@@ -53,10 +54,19 @@ class SentenceCommand(click.Command):
 
 
 class SentenceGroup(click.Group):
+    """A group of such commands."""
+
     command_class = SentenceCommand
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as aligned columns, the first row being the heads.
+
+    Examples:
+        >>> print(columns([("layer", "type"), ("conv1", "Conv2d")]))
+        layer  type
+        conv1  Conv2d
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
