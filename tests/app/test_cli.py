@@ -1,0 +1,218 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from hookviz.cli import cli
+
+
+def hookviz(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def one_sentence(result: Result) -> str:
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    lines = [line for line in result.stderr.strip().splitlines() if line.startswith("hookviz: ")]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The issue's own command, once for this file."""
+    out = tmp_path_factory.mktemp("maps")
+    result = hookviz(
+        "maps", "chelsea.png", "--model", "vgg16", "--weights", "bundled",
+        "-l", "features.0", "-l", "features.28", "--out", out, "--device", "cpu",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    folder = Path(result.stdout.strip().splitlines()[-1])
+    assert folder.parent == out
+    return folder
+
+
+def test_maps_writes_grids_for_each_page(exported: Path) -> None:
+    names = {p.name for p in exported.iterdir()}
+    assert "manifest.json" in names
+    assert "000_input.png" in names
+    assert len([n for n in names if "features.0_Conv2d_grid_p1of1" in n]) == 1
+    assert len([n for n in names if "features.28_Conv2d_grid_p" in n]) == 8
+    for path in exported.glob("*.png"):
+        with Image.open(path) as image:
+            image.load()
+
+
+@pytest.mark.parametrize(
+    ("layer", "minimum", "maximum", "mean"),
+    [("features.0", -344.1, 361.1, -2.64), ("features.28", -310.0, 287.4, -45.57)],
+)
+def test_manifest_has_the_oxford_figures(
+    exported: Path, layer: str, minimum: float, maximum: float, mean: float
+) -> None:
+    manifest = json.loads((exported / "manifest.json").read_text(encoding="utf-8"))
+    (entry,) = [e for e in manifest["activations"] if e["layer"] == layer]
+    channels = entry["channels"]
+    assert len(channels) == entry["shape"][1]
+    assert min(c["min"] for c in channels) == pytest.approx(minimum, rel=2e-3)
+    assert max(c["max"] for c in channels) == pytest.approx(maximum, rel=2e-3)
+    # All maps of a layer have one size, so the mean of means is the mean.
+    assert sum(c["mean"] for c in channels) / len(channels) == pytest.approx(mean, rel=2e-3)
+
+
+def test_layers_lists_names_types_and_parameters() -> None:
+    result = hookviz("layers", "resnet18")
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines()}
+    assert rows["conv1"] == ["Conv2d", "9,408"]
+    assert rows["layer1.0.relu"] == ["ReLU", "0"]
+    assert rows["fc"] == ["Linear", "513,000"]
+
+
+def test_layers_with_an_image_adds_shapes_and_calls() -> None:
+    result = hookviz(
+        "layers", "resnet18", "--weights", "none", "--image", "chelsea.png", "--device", "cpu"
+    )
+    assert result.exit_code == 0, result.output
+    assert "UNTRAINED" in result.stderr
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines()}
+    assert rows["layer2.0.relu"][3:] == ["2", "1×128×28×28"]
+    assert rows["fc"][3:] == ["1", "1×1000"]
+
+
+def test_unknown_layer_names_the_closest() -> None:
+    sentence = one_sentence(
+        hookviz("maps", "chelsea.png", "-l", "featres.0", "--weights", "bundled")
+    )
+    assert "featres.0" in sentence
+    assert "features.0" in sentence
+
+
+def test_unknown_model_names_the_closest() -> None:
+    sentence = one_sentence(hookviz("layers", "resnet19"))
+    assert "resnet19" in sentence
+    assert "resnet18" in sentence
+
+
+def test_no_layer_says_how_to_list_them() -> None:
+    assert "hookviz layers vgg16" in one_sentence(hookviz("maps", "chelsea.png"))
+
+
+def test_missing_image_is_one_sentence() -> None:
+    sentence = one_sentence(hookviz("maps", "no-such-photo.jpg", "-l", "features.0"))
+    assert "no-such-photo.jpg" in sentence
+
+
+def test_text_file_named_png_is_one_sentence(tmp_path: Path) -> None:
+    fake = tmp_path / "cat.png"
+    fake.write_text("<html><body>not found</body></html>", encoding="utf-8")
+    sentence = one_sentence(hookviz("maps", fake, "-l", "features.0", "--weights", "bundled"))
+    assert "cat.png" in sentence
+    assert "HTML" in sentence
+
+
+def test_unknown_device_is_one_sentence() -> None:
+    sentence = one_sentence(hookviz("maps", "chelsea.png", "-l", "features.0", "--device", "tpu9"))
+    assert "tpu9" in sentence
+    assert "cpu" in sentence
+
+
+def test_output_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "taken"
+    file.write_text("mine", encoding="utf-8")
+    sentence = one_sentence(
+        hookviz("maps", "chelsea.png", "-l", "features.0", "--weights", "bundled", "--out", file)
+    )
+    assert "taken" in sentence
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_missing_weights_file_is_one_sentence(tmp_path: Path) -> None:
+    sentence = one_sentence(
+        hookviz("maps", "chelsea.png", "-l", "features.0", "--weights", tmp_path / "gone.pth")
+    )
+    assert "gone.pth" in sentence
+
+
+def test_unknown_cmap_is_one_sentence() -> None:
+    sentence = one_sentence(
+        hookviz(
+            "maps", "chelsea.png", "-l", "features.0", "--weights", "bundled", "--cmap", "virdis"
+        )
+    )
+    assert "virdis" in sentence
+    assert "viridis" in sentence
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = hookviz("layers", "resnet19", "--debug")
+    assert result.exit_code == 1
+    assert type(result.exception).__name__ == "ModelError"
+
+
+def test_lab_refuses_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        sentence = one_sentence(hookviz("lab", "--port", port))
+    assert str(port) in sentence
+    assert "--port" in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lab_keeps_the_notebook_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.execv", lambda _program, command: started.append(command))
+    assert hookviz("lab", "--no-browser").exit_code == 0
+    copy = tmp_path / "hookviz.ipynb"
+    assert json.loads(copy.read_text(encoding="utf-8"))["nbformat"] == 4
+    copy.write_text("mine", encoding="utf-8")
+    assert hookviz("lab", "--no-browser").exit_code == 0
+    assert copy.read_text(encoding="utf-8") == "mine"
+    assert len(started) == 2
+    assert "--ServerApp.ip=127.0.0.1" in started[0]
+
+
+def test_weights_lists_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    result = hookviz("weights")
+    assert result.exit_code == 0, result.output
+    assert str(tmp_path) in result.stdout
+
+
+def test_doctor_finds_everything_here() -> None:
+    result = hookviz("doctor")
+    assert result.exit_code == 0, result.output
+    for what in ("torch", "anywidget front end", "bundled VGG16", "device"):
+        assert what in result.stdout
+    assert "NO" not in result.stdout
+
+
+def test_doctor_says_what_to_do_where_the_front_end_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookviz.doctor._servers", lambda: {"elsewhere": [tmp_path]})
+    result = hookviz("doctor")
+    assert result.exit_code == 1
+    assert "pip install anywidget there" in result.stdout
+
+
+def test_python_m_hookviz_is_the_same_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hookviz", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("hookviz, version 0.")
