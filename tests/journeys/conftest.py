@@ -1,0 +1,156 @@
+"""In: the machine's Chromium and this Python's JupyterLab. Out: fixtures for journeys.
+
+Must not know: what a journey tests.
+
+Without a browser the journeys are skipped and say why; with ``HOOKVIZ_REQUIRE_BROWSER=1`` (as CI
+sets it) a missing browser is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# With --import-mode=importlib a test folder is not on the path; the driver's modules lie here.
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+pytest.register_assert_rewrite("journey_lab", "journey_app")
+
+from journey_lab import BROWSER_ARGUMENTS, Lab  # noqa: E402  (needs the path set above)
+from journey_servers import REPOSITORY, LabServer  # noqa: E402  (needs the path set above)
+
+ARTEFACTS = REPOSITORY / "artefacts" / "journeys"
+BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FAILED = pytest.StashKey[bool]()
+
+
+def browser_required() -> bool:
+    return os.environ.get("HOOKVIZ_REQUIRE_BROWSER", "") not in ("", "0")
+
+
+def absent(reason: str) -> None:
+    """Skip for this reason, or fail where CI requires the browser's journeys."""
+    if browser_required():
+        pytest.fail(f"{reason} (HOOKVIZ_REQUIRE_BROWSER is set)", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Journeys come last: the quick tests speak first, and Playwright's event loop, which stays
+    in this process once it has started, meets no other test."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember whether a test failed: its fixtures then keep what helps to find out why."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def base_url() -> str | None:
+    """pytest-playwright 0.10's own is a method, which pytest 9.2 warns about (an error here)."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(
+    browser_type_launch_args: dict[str, Any], playwright: Any
+) -> dict[str, Any]:
+    """How pytest-playwright starts the browser: the system's Chromium, else Playwright's own."""
+    found = next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
+    if found is None:
+        own = Path(playwright.chromium.executable_path)
+        if not own.exists():
+            absent(
+                "no Chromium: none of "
+                + ", ".join(BROWSER_NAMES)
+                + " on PATH, and `playwright install chromium` has not been run"
+            )
+        found = str(own)
+    return browser_type_launch_args | {"executable_path": found, "args": BROWSER_ARGUMENTS}
+
+
+@pytest.fixture(scope="session")
+def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]:
+    return browser_context_args | {
+        "viewport": {"width": 1440, "height": 1000},
+        "accept_downloads": True,
+    }
+
+
+@pytest.fixture(scope="session")
+def lab_server(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[LabServer]:
+    """One JupyterLab for all journeys (started only where there is a browser for it)."""
+    folder = tmp_path_factory.mktemp("lab")
+    server = LabServer(folder / "home", folder / "notebooks")
+    with server:
+        yield server
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    shutil.copy(server.log, ARTEFACTS / "server.log")
+
+
+@pytest.fixture
+def journey_name(request: pytest.FixtureRequest) -> str:
+    return re.sub(r"\W+", "_", request.node.name.removeprefix("test_")).strip("_")
+
+
+@pytest.fixture
+def lab(
+    page: Any, lab_server: LabServer, request: pytest.FixtureRequest, journey_name: str
+) -> Iterator[Lab]:
+    """A driver on an empty page. At the end: no console error, and the kernel is gone."""
+    lab = Lab(page, lab_server, ARTEFACTS)
+    yield lab
+    errors = lab.console_errors()
+    failed = request.node.stash.get(FAILED, False)
+    try:
+        if failed:
+            lab.screenshot(f"{journey_name}_FAILED")
+            text = "\n".join(["console:", *lab.console, "", "server:", lab_server.log.read_text()])
+            (ARTEFACTS / f"{journey_name}_FAILED.log").write_text(text, encoding="utf-8")
+    finally:
+        lab.shutdown()
+    assert failed or errors == [], "errors in the browser's console"
+
+
+@pytest.fixture(scope="session")
+def axe_source() -> str:
+    """The text of axe-core, the accessibility checker that axe runs in the page.
+
+    Looked for at ``$HOOKVIZ_AXE``, then below this folder's git-ignored ``node_modules``, where
+    ``npm install --prefix tests/journeys`` puts it; CI's requirement runs that command itself.
+    """
+    named = os.environ.get("HOOKVIZ_AXE")
+    path = Path(named) if named else HERE / "node_modules" / "axe-core" / "axe.min.js"
+    if not path.exists() and not named and browser_required() and shutil.which("npm"):
+        subprocess.run(
+            ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(HERE)], check=True
+        )
+    if not path.exists():
+        absent(f"axe-core is not at {path}; run: npm install --prefix tests/journeys")
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def open_notebook(lab: Lab, journey_name: str) -> Callable[..., Lab]:
+    """Open a new notebook of these cells and run them all."""
+
+    def open_notebook(*cells: str) -> Lab:
+        lab.open(f"{journey_name}.ipynb", list(cells))
+        lab.run_all()
+        return lab
+
+    return open_notebook

@@ -1,0 +1,216 @@
+"""In: a folder of notebooks. Out: a JupyterLab (or Voila) server of our own on 127.0.0.1.
+
+Must not know: what the notebooks do, and anything about the browser.
+
+Every Jupyter folder (configuration, data, runtime, settings, workspaces, IPython) lies in the
+temporary folder given, so a developer's own JupyterLab neither shapes a test nor is touched by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+START_SECONDS = 90.0
+STOP_SECONDS = 20.0
+
+# A test's JupyterLab asks the network nothing, saves only when told, and keeps all cells in the
+# page (windowing would take a cell that is out of view out of the document).
+LAB_SETTINGS: dict[str, dict[str, Any]] = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "docmanager-extension/plugin": {"autosave": False},
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def isolated_environment(home: Path) -> dict[str, str]:
+    """This process's environment with every Jupyter folder moved below ``home``."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("JUPYTER", "IPYTHON", "PYTEST"))
+    }
+    for name in ("config", "data", "runtime", "settings", "workspaces", "ipython", "torch"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    environment |= {
+        "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        "IPYTHONDIR": str(home / "ipython"),
+        # The weights in a developer's cache would change what "VGG16" means from one machine to
+        # the next: journeys see the bundled weights alone.
+        "TORCH_HOME": str(home / "torch"),
+        # The checkout under test, whether or not it is installed.
+        "PYTHONPATH": os.pathsep.join(
+            part for part in (str(REPOSITORY), os.environ.get("PYTHONPATH", "")) if part
+        ),
+        "PYTHONUNBUFFERED": "1",
+        "JUPYTER_PLATFORM_DIRS": "1",
+    }
+    return environment
+
+
+class Server:
+    """One server process: started, waited for by its own log line, ended by its own pid.
+
+    Args:
+        home: A folder for the server's settings and its log.
+        root: The folder whose notebooks it serves (its working directory).
+    """
+
+    ready_line = "/api/status"
+
+    def __init__(self, home: Path, root: Path) -> None:
+        self.home = home
+        self.root = root
+        self.token = secrets.token_hex(16)
+        self.port = 0
+        self.log = home / f"{type(self).__name__}.log"
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._ready = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server has not been started"
+        return self._process.pid
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Write what the server reads at its start."""
+
+    def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        # Between asking for a free port and taking it somebody else may take it: three tries.
+        for _attempt in range(3):
+            self.port = free_port()
+            self._ready.clear()
+            self._process = subprocess.Popen(
+                self.command(),
+                cwd=self.root,
+                env=isolated_environment(self.home),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            self._reader = threading.Thread(target=self._read_log, daemon=True)
+            self._reader.start()
+            if self._ready.wait(START_SECONDS) and self._process.poll() is None:
+                return
+            self.stop()
+        raise RuntimeError(
+            f"{type(self).__name__} did not start; its log ends: …{self.log.read_text()[-3000:]}"
+        )
+
+    def _read_log(self) -> None:
+        """Copy the server's output into the log; ready when its address has been printed."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self.log.open("a", encoding="utf-8") as log:
+            for line in self._process.stdout:
+                log.write(line)
+                log.flush()
+                if self.ready_line in line:
+                    self._ready.set()
+        self._ready.set()  # ended: nobody need wait any longer
+
+    def stop(self) -> None:
+        """End the server with SIGTERM (kernels go with it), with SIGKILL if it does not listen."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_SECONDS)
+        if self._reader is not None:
+            self._reader.join(STOP_SECONDS)
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+
+class LabServer(Server):
+    """JupyterLab with a token, on a free port, with its own settings."""
+
+    ready_line = "is running at:"
+
+    def prepare(self) -> None:
+        for name, values in LAB_SETTINGS.items():
+            path = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(values), encoding="utf-8")
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"),
+            "--ServerApp.ip=127.0.0.1",
+            f"--ServerApp.port={self.port}",
+            "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={self.token}",
+            f"--ServerApp.root_dir={self.root}",
+            "--LabApp.expose_app_in_browser=True",
+            "--LabApp.extension_manager=readonly",
+            "--LabApp.news_url=",
+        ]
+
+    def notebook_url(self, name: str) -> str:
+        return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
+
+
+class VoilaServer(Server):
+    """Voila serving one notebook as a page."""
+
+    ready_line = "is running at:"
+
+    def __init__(self, home: Path, root: Path, notebook: str) -> None:
+        super().__init__(home, root)
+        self.notebook = notebook
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "voila", self.notebook, "--no-browser"),
+            "--Voila.ip=127.0.0.1",
+            f"--port={self.port}",
+            "--port_retries=0",
+            "--Voila.open_browser=False",
+        ]
