@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
 import pytest
 import torch
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from torch import nn
 
@@ -70,24 +70,24 @@ def test_figure_of_one_call_of_several(small: hookviz.LoadedModel) -> None:
     assert [(a.layer, a.call, a.calls) for a in run.activations] == [
         ("conv", 1, 1), ("relu", 1, 2), ("relu", 2, 2),
     ]  # fmt: skip
-    with pytest.raises(LayerError, match="call 1.*call 2"):
+    with pytest.raises(LayerError, match=r"call 1.*call 2"):
         run.figure("relu")
-    before = list(matplotlib._pylab_helpers.Gcf.figs)
+    before = plt.get_fignums()
     assert isinstance(run.figure("relu", 2, cmap="magma", scale="channel"), Figure)
-    assert list(matplotlib._pylab_helpers.Gcf.figs) == before
+    assert plt.get_fignums() == before
 
 
 def test_a_layer_that_did_not_run_has_its_reason(small: hookviz.LoadedModel) -> None:
     run = hookviz.feature_maps(small, hookviz.sample_image(), ["conv", "spare"])
     assert set(run.missing) == {"spare"}
-    with pytest.raises(LayerError, match="spare.*not called"):
+    with pytest.raises(LayerError, match=r"spare.*not called"):
         run.figure("spare")
 
 
 def test_an_unknown_layer_is_refused_before_the_forward(small: hookviz.LoadedModel) -> None:
     calls: list[int] = []
     small.module.register_forward_pre_hook(lambda *_: calls.append(1))
-    with pytest.raises(LayerError, match="'cnov'.*'conv'"):
+    with pytest.raises(LayerError, match=r"'cnov'.*'conv'"):
         hookviz.feature_maps(small, hookviz.sample_image(), ["cnov"])
     assert calls == []
     assert hooks(small.module) == 1
