@@ -1,0 +1,97 @@
+"""A picture that was read: upright RGB pixels and where they came from.
+
+In: an RGB image and the facts of its source. Out: the frozen record ``Picture``.
+Must not know: file formats, networks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from PIL import Image
+
+__all__ = ["Picture", "clean_name", "pixel_hash"]
+
+MAX_NAME = 80
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture as hookviz looks at it.
+
+    Attributes:
+        image: The pixels, a PIL image of mode RGB, upright, fully decoded. Treat it as read-only;
+            it is shared, not copied.
+        name: Base name of the source, without control characters, at most 80 characters.
+        sha256: Hex digest of the source's bytes; of size and pixels where there were no bytes
+            (PIL image, array, tensor).
+        format: "PNG", "JPEG", … as Pillow names it; "array", "tensor" or "image" where no file
+            was read.
+        source_size: Width and height of the source, before it was turned upright.
+        notes: What was done to the picture, one sentence each; empty where nothing was.
+    """
+
+    image: Image.Image
+    name: str
+    sha256: str
+    format: str
+    source_size: tuple[int, int]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels, upright."""
+        return self.image.size
+
+    def describe(self) -> str:
+        """One line for people: name, format, size and what was done.
+
+        Examples:
+            >>> Picture(Image.new("RGB", (4, 3)), "dot.png", "00", "PNG", (4, 3)).describe()
+            'dot.png: PNG, 4×3 pixels'
+        """
+        text = f"{self.name}: {self.format}, {self.image.width}×{self.image.height} pixels"
+        return f"{text}. {' '.join(self.notes)}" if self.notes else text
+
+
+def clean_name(name: str, default: str = "image") -> str:
+    r"""A source's base name that is safe to print: no folders, no control characters, not long.
+
+    Args:
+        name: A file name or path, with either kind of slash, from anywhere.
+        default: What to say where nothing is left.
+
+    Returns:
+        At most 80 characters; a longer name keeps its beginning and its ending.
+
+    Examples:
+        >>> clean_name("C:\\photos\\my\ncat.png")
+        'mycat.png'
+        >>> clean_name("../../etc/passwd")
+        'passwd'
+    """
+    base = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
+    # Categories C*: control, format (with the bidirectional overrides that make "gpj.exe" read
+    # "exe.jpg"), surrogates, unassigned; Zl and Zp break lines as "\n" does.
+    kept = "".join(
+        c
+        for c in base
+        if unicodedata.category(c)[0] != "C" and unicodedata.category(c) not in ("Zl", "Zp")
+    )
+    kept = " ".join(kept.split())
+    if kept in ("", ".", ".."):
+        return default
+    if len(kept) > MAX_NAME:
+        tail = 16
+        kept = f"{kept[: MAX_NAME - tail - 1]}…{kept[-tail:]}"
+    return kept
+
+
+def pixel_hash(image: Image.Image) -> str:
+    """SHA-256 (hex) over mode, size and pixels, for sources that have no bytes of their own."""
+    digest = hashlib.sha256(f"{image.mode} {image.width}x{image.height} ".encode())
+    digest.update(image.tobytes())
+    return digest.hexdigest()
