@@ -1,0 +1,223 @@
+"""One folder of an export, written so that no half file is ever seen.
+
+In: a folder that the user chose, names, bytes. Out: files in one new folder inside it. Must not
+know: what the files show.
+
+A file is written under a name like ``.hookviz-1f0c9a6be2d4.part`` in the same folder and then
+renamed, which every file system does in one step. A program that is killed leaves such parts
+behind and never a half PNG. Nothing is flushed to the disk with fsync: what is promised is that a
+name stands for a whole file, not that it survives a power failure a second later.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from hookviz.errors import ExportError
+
+__all__ = ["PART_NAME", "ExportFolder", "place_new", "spoken", "whole_file"]
+
+PART_NAME = re.compile(r"\.hookviz-[0-9a-f]{12}\.part")
+"""What the name of an unfinished file looks like."""
+
+_SENTENCES = {
+    errno.ENOSPC: ("the disk is full", "Free some space or choose another folder."),
+    errno.EDQUOT: ("your disk quota is used up", "Free some space or choose another folder."),
+    errno.EROFS: ("it is on a read-only disk", "Choose another folder."),
+    errno.EACCES: ("you may not write there", "Choose another folder."),
+    errno.EPERM: ("you may not write there", "Choose another folder."),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "Choose another folder."),
+    errno.EEXIST: ("it is a file, not a folder", "Choose another folder."),
+    errno.EISDIR: ("a folder of that name is in the way", "Choose another folder."),
+    errno.ENAMETOOLONG: ("the path is too long for this disk", "Choose a shorter one."),
+    errno.ELOOP: ("its symbolic links run in a circle", "Choose another folder."),
+    errno.ENOENT: ("the folder is no longer there", "Choose another folder."),
+    errno.EFBIG: ("the file is too large for this disk", "Choose another folder."),
+    errno.EIO: ("the disk reports an error", "Choose another folder."),
+}
+
+
+def spoken(error: OSError | ValueError, place: Path) -> ExportError:
+    """The one sentence for what the operating system answered.
+
+    Args:
+        error: What was raised.
+        place: The folder or file that could not be written.
+    """
+    if isinstance(error, OSError):
+        number = error.errno
+        reason, remedy = _SENTENCES.get(
+            number or 0, (error.strerror or type(error).__name__, "Choose another folder.")
+        )
+    else:  # a path that holds a NUL, or characters that the disk's encoding lacks
+        reason, remedy = str(error), "Choose another folder."
+    return ExportError(f"Nothing can be written to {str(place)!r}: {reason}.", remedy=remedy)
+
+
+def _part(folder: Path) -> Path:
+    return folder / f".hookviz-{secrets.token_hex(6)}.part"
+
+
+@contextmanager
+def whole_file(
+    target: Path, place: Callable[[Path, Path], object] = os.replace
+) -> Iterator[IO[bytes]]:
+    """A binary file that gets its name ``target`` when the block ends well, else vanishes.
+
+    Args:
+        target: The file to be; its folder exists. A symbolic link of that name is replaced, not
+            followed.
+        place: Gives the finished part its name.
+
+    Raises:
+        OSError: As the operating system says it.
+    """
+    part = _part(target.parent)
+    # O_EXCL follows no link and overwrites nothing.
+    number = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with os.fdopen(number, "w+b") as file:
+            yield file
+        place(part, target)
+    except BaseException:  # also KeyboardInterrupt: no part stays behind
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def place_new(part: Path, target: Path) -> None:
+    """Names a finished part ``target`` and refuses, in the same step, where that exists.
+
+    Raises:
+        FileExistsError: There is a file of that name.
+    """
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):
+        # No hard links on this file system: an exclusive empty file holds the name meanwhile.
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        part.replace(target)
+    else:
+        part.unlink()
+
+
+class ExportFolder:
+    """The folder of one export.
+
+    Args:
+        path: The folder, which exists.
+        made: This export made it, so it may go again where nothing was written.
+    """
+
+    def __init__(self, path: Path, *, made: bool) -> None:
+        self.path = path
+        self.made = made
+        self.finished: list[Path] = []
+
+    @classmethod
+    def new(cls, parent: str | os.PathLike[str], name: str) -> ExportFolder:
+        """Makes a folder inside ``parent``; where ``name`` is taken, ``name-2``, ``name-3``, ...
+
+        Raises:
+            ExportError: It cannot be made.
+        """
+        root = cls._parent(parent)
+        for number in range(1, 10_000):
+            path = root / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            except (OSError, ValueError) as error:
+                raise spoken(error, path) from error
+            return cls(path, made=True)
+        raise ExportError(f"{str(root)!r} holds 9,999 exports called {name!r} already.")
+
+    @classmethod
+    def named(
+        cls, parent: str | os.PathLike[str], name: str, *, overwrite: bool = False
+    ) -> ExportFolder:
+        """Makes the folder ``name`` inside ``parent``, or takes it over where that is asked.
+
+        Raises:
+            ExportError: It exists and ``overwrite`` is False; it is a file or a symbolic link; it
+                cannot be made.
+        """
+        path = cls._parent(parent) / name
+        try:
+            path.mkdir()
+        except FileExistsError:
+            pass
+        except (OSError, ValueError) as error:
+            raise spoken(error, path) from error
+        else:
+            return cls(path, made=True)
+        if not overwrite:
+            raise ExportError(
+                f"{str(path)!r} exists already, and nothing is overwritten.",
+                remedy="Choose another name, or pass overwrite=True.",
+            )
+        if path.is_symlink() or not path.is_dir():
+            kind = "a symbolic link" if path.is_symlink() else "a file"
+            raise ExportError(
+                f"{str(path)!r} is {kind}, not a folder.", remedy="Choose another name."
+            )
+        return cls(path, made=False)
+
+    @staticmethod
+    def _parent(parent: str | os.PathLike[str]) -> Path:
+        path = Path(parent)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            return path.resolve(strict=True)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise spoken(
+                error if isinstance(error, OSError) else ValueError(str(error)), path
+            ) from error
+
+    def target(self, name: str) -> Path:
+        """The path of a file of this export.
+
+        Raises:
+            ExportError: ``name`` is not one plain name.
+        """
+        if not name or name in {".", ".."} or set(name) & {"/", "\\", "\0"}:
+            raise ExportError(f"{name!r} is not a plain file name.")
+        return self.path / name
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """A file of this export, whole or not at all.
+
+        Raises:
+            ExportError: It cannot be written; says why in one sentence.
+        """
+        target = self.target(name)
+        try:
+            with whole_file(target) as file:
+                yield file
+        except OSError as error:
+            raise spoken(error, target) from error
+        self.finished.append(target)
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Writes ``data`` whole or not at all, and returns the file's path."""
+        with self.open(name) as file:
+            file.write(data)
+        return self.target(name)
+
+    def remove_if_empty(self) -> bool:
+        """Removes the folder again where this export made it and nothing is in it."""
+        if self.made:
+            with suppress(OSError):
+                self.path.rmdir()
+        return not self.path.exists()
