@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
@@ -125,7 +125,9 @@ def _safetensors(
             remedy="Use values='npz'.",
         )
     flat = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0).byte()
-    body = memoryview(flat.numpy()) if tensor.numel() else memoryview(b"")
+    # NumPy arrays have the buffer protocol; numpy's annotations say so from Python 3.12 on only.
+    array: Any = flat.numpy() if tensor.numel() else b""
+    body = memoryview(array)
     entry = {"dtype": name, "shape": list(tensor.shape), "data_offsets": [0, body.nbytes]}
     header = json.dumps({"__metadata__": dict(texts), "values": entry}, ensure_ascii=True).encode()
     header += b" " * (-len(header) % 8)

@@ -1,0 +1,195 @@
+"""PNG chunks: texts in and out, hostile and broken files."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, PngImagePlugin
+
+from hookviz.errors import ExportError
+from hookviz.export.metadata import read_png_facts
+from hookviz.export.png import png_size, read_texts, text_chunks, with_texts
+
+WRITTEN = {"Software": "hookviz 0.1.0", "record": "{}"}
+
+
+def plain_png(size: tuple[int, int] = (3, 2), **save) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", size, (1, 2, 3)).save(file, "PNG", **save)
+    return file.getvalue()
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png_with(*chunks: bytes) -> bytes:
+    png = plain_png()
+    return png[:33] + b"".join(chunks) + png[33:]
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=79),
+        st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=200),
+        max_size=5,
+    )
+)
+def test_texts_come_back_as_they_were_here_and_in_pillow(texts: dict[str, str]) -> None:
+    png = with_texts(plain_png(), text_chunks(texts))
+    assert read_texts(png) == texts
+    image = Image.open(io.BytesIO(png))
+    image.load()
+    assert {k: str(v) for k, v in image.text.items()} == texts  # type: ignore[attr-defined]
+
+
+def test_characters_that_a_text_cannot_hold_are_escaped() -> None:
+    png = with_texts(plain_png(), text_chunks({"layer": "a\0b\ud800\x1bc\nd"}))
+    assert read_texts(png) == {"layer": "a\\x00b\\ud800\\x1bc\nd"}
+
+
+def test_the_pixels_stay_and_foreign_metadata_goes() -> None:
+    exif = Image.Exif()
+    exif[0x010F] = "/home/someone"
+    info = PngImagePlugin.PngInfo()
+    info.add_text("Software", "Matplotlib")
+    old = plain_png(exif=exif, pnginfo=info, dpi=(100, 100))
+    new = with_texts(old, text_chunks({"a": "b"}))
+    assert b"someone" not in new
+    assert b"Matplotlib" not in new
+    first, second = (Image.open(io.BytesIO(png)) for png in (old, new))
+    assert np.array_equal(np.asarray(first), np.asarray(second))
+    assert second.info["dpi"] == pytest.approx((100, 100), abs=0.1)
+    assert not second.getexif()
+
+
+def test_a_palette_and_its_transparency_stay() -> None:
+    file = io.BytesIO()
+    image = Image.new("P", (2, 1))
+    image.putpalette([9, 8, 7, 6, 5, 4])
+    image.putpixel((1, 0), 1)
+    image.save(file, "PNG", transparency=0)
+    again = Image.open(io.BytesIO(with_texts(file.getvalue(), b"")))
+    assert np.asarray(again.convert("RGBA")).tolist() == [[[9, 8, 7, 0], [6, 5, 4, 255]]]
+
+
+def test_size_of_a_png() -> None:
+    assert png_size(plain_png((7, 5))) == (7, 5)
+
+
+@pytest.mark.parametrize(
+    ("data", "part"),
+    [
+        (b"", "begins with nothing"),
+        (b"\xff\xd8\xff\xe0 a JPEG", "is not a PNG"),
+        (plain_png()[:20], "cut short"),
+        (plain_png()[:40], "cut short"),
+        (plain_png()[:-4], "cut short"),
+        (plain_png()[:-12], "cut short"),
+        (b"\x89PNG\r\n\x1a\n", "cut short"),
+        (b"\x89PNG\r\n\x1a\n" + chunk(b"IEND", b""), "damaged"),
+        (plain_png(), "hookviz did not write it"),
+        (png_with(text_chunks({"Software": "Matplotlib version3.11"})), "did not write it"),
+        (png_with(text_chunks({"Software": "hookviz 0.1.0"})), "did not write it"),
+    ],
+)
+def test_a_file_that_is_no_export_is_told_in_one_sentence(data: bytes, part: str) -> None:
+    with pytest.raises(ExportError) as caught:
+        read_png_facts(data)
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_bit_is_noticed() -> None:
+    png = bytearray(with_texts(plain_png(), text_chunks(WRITTEN)))
+    png[50] ^= 1
+    with pytest.raises(ExportError, match="checksum"):
+        read_png_facts(bytes(png))
+
+
+def test_a_text_that_unpacks_to_a_gigabyte_is_left_out_cheaply() -> None:
+    bomb = zlib.compress(bytes(50_000_000), 9)
+    png = png_with(
+        chunk(b"zTXt", b"bomb\0\0" + bomb),
+        chunk(b"iTXt", b"bomb2\0\1\0\0\0" + bomb),
+        chunk(b"tEXt", b"long\0" + b"x" * 2_000_000),
+        text_chunks(WRITTEN),
+    )
+    assert read_png_facts(png) == WRITTEN
+
+
+def test_too_much_text_together_is_refused() -> None:
+    many = [chunk(b"tEXt", b"k%d\0" % n + b"x" * 1_000_000) for n in range(9)]
+    with pytest.raises(ExportError, match="characters of text"):
+        read_png_facts(png_with(*many))
+
+
+def test_too_many_chunks_are_refused() -> None:
+    with pytest.raises(ExportError, match="chunks"):
+        read_png_facts(png_with(chunk(b"tEXt", b"a\0b") * 200_001))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        chunk(b"tEXt", b"no separator"),
+        chunk(b"tEXt", b"\0empty key"),
+        chunk(b"tEXt", b"k" * 80 + b"\0long key"),
+        chunk(b"iTXt", b"key\0"),
+        chunk(b"iTXt", b"key\0\0\0\0"),
+        chunk(b"iTXt", b"key\0\0\0\0\0\xff\xfe"),
+        chunk(b"iTXt", b"key\0\1\7\0\0" + zlib.compress(b"x")),
+        chunk(b"zTXt", b"key\0\7" + zlib.compress(b"x")),
+        chunk(b"zTXt", b"key\0\0not zlib"),
+        chunk(b"zTXt", b"key\0\0" + zlib.compress(b"x" * 99)[:-6]),
+    ],
+)
+def test_a_malformed_text_is_left_out_and_the_others_are_read(bad: bytes) -> None:
+    assert read_png_facts(png_with(bad, text_chunks(WRITTEN))) == WRITTEN
+
+
+def test_compressed_texts_of_other_programs_are_read() -> None:
+    png = png_with(
+        chunk(b"zTXt", b"Software\0\0" + zlib.compress(b"hookviz 0.1.0")),
+        chunk(b"iTXt", b"record\0\1\0de\0\0" + zlib.compress("ü".encode())),
+    )
+    assert read_png_facts(png) == {"Software": "hookviz 0.1.0", "record": "ü"}
+
+
+def test_the_first_of_equal_keys_counts() -> None:
+    png = png_with(text_chunks(WRITTEN), text_chunks({"record": "later"}))
+    assert read_png_facts(png)["record"] == "{}"
+
+
+def test_files_that_cannot_be_read_are_told_by_name(tmp_path: Path) -> None:
+    for path, part in [
+        (tmp_path / "missing.png", "No such file"),
+        (tmp_path, "folder or a device"),
+        (Path("/dev/zero"), "folder or a device"),
+        (Path("a\0b.png"), "cannot be read"),
+    ]:
+        with pytest.raises(ExportError) as caught:
+            read_png_facts(path)
+        assert part in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ExportError, match="device"):
+        read_png_facts(tmp_path / "pipe.png")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_facts_or_one_error(data: bytes) -> None:
+    for png in (data, b"\x89PNG\r\n\x1a\n" + data, plain_png()[:33] + data):
+        with pytest.raises(ExportError):
+            read_png_facts(png)
