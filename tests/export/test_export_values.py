@@ -1,0 +1,129 @@
+"""Raw values: every dtype comes back, nothing is pickled."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+from hookviz.capture.activation import Activation
+from hookviz.errors import ExportError
+from hookviz.export.values import write_values
+
+
+def record(tensor: torch.Tensor) -> Activation:
+    return Activation("conv", 1, 1, 1, 1, "output", "", "Conv2d", tensor)
+
+
+def written(tensor: torch.Tensor, form: str, texts: dict[str, str] | None = None) -> bytes:
+    file = io.BytesIO()
+    write_values(file, record(tensor), texts or {"layer": "слой"}, form)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+PLAIN = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+]
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (7,), (), (0, 3)])
+def test_npz_holds_the_tensor_as_it_is(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor = (torch.rand(shape) * 100).to(dtype)
+    with np.load(io.BytesIO(written(tensor, "npz"))) as found:
+        assert np.array_equal(found["values"], tensor.numpy())
+        assert found["values"].dtype == tensor.numpy().dtype
+        assert json.loads(str(found["facts"])) == {"layer": "слой"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_npz_widens_what_numpy_lacks_without_loss(dtype: torch.dtype) -> None:
+    tensor = torch.randn(3, 4).to(dtype)
+    with np.load(io.BytesIO(written(tensor, "npz"))) as found:
+        assert found["values"].dtype == np.float32
+        assert torch.equal(torch.from_numpy(found["values"]), tensor.to(torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [*PLAIN, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (), (0, 3)])
+def test_safetensors_holds_the_tensor_in_its_own_dtype(
+    dtype: torch.dtype, shape: tuple[int, ...], tmp_path
+) -> None:
+    tensor = (torch.rand(shape) * 100).to(dtype)
+    data = written(tensor, "safetensors")
+    found = safetensors.torch.load(data)["values"]
+    assert found.dtype == dtype
+    assert found.shape == tensor.shape
+    assert torch.equal(found.to(torch.float64), tensor.to(torch.float64))
+    path = tmp_path / "v.safetensors"
+    path.write_bytes(data)
+    with safetensors.safe_open(path, "pt") as file:
+        assert file.metadata() == {"layer": "слой"}
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_views_and_graphs_are_written_as_what_they_show(form: str) -> None:
+    tensor = torch.randn(4, 6, requires_grad=True).t()[::2]
+    data = written(tensor, form)
+    found = (
+        torch.from_numpy(np.load(io.BytesIO(data))["values"])
+        if form == "npz"
+        else safetensors.torch.load(data)["values"]
+    )
+    assert torch.equal(found, tensor.detach())
+    assert len(data) < 2_000
+
+
+def test_nan_and_infinities_stay() -> None:
+    tensor = torch.tensor([float("nan"), float("inf"), float("-inf"), -0.0])
+    found = np.load(io.BytesIO(written(tensor, "npz")))["values"]
+    assert np.array_equal(found.view(np.uint32), tensor.numpy().view(np.uint32))
+
+
+def test_sparse_tensors_are_written_dense() -> None:
+    tensor = torch.eye(3).to_sparse()
+    assert np.array_equal(np.load(io.BytesIO(written(tensor, "npz")))["values"], np.eye(3))
+
+
+def test_complex_values_need_npz() -> None:
+    tensor = torch.tensor([1 + 2j])
+    assert np.load(io.BytesIO(written(tensor, "npz")))["values"][0] == 1 + 2j
+    with pytest.raises(ExportError, match=r"complex64.*npz"):
+        written(tensor, "safetensors")
+
+
+def test_an_unknown_form_is_told() -> None:
+    with pytest.raises(ExportError, match=r"'pickle'.*'npz' and 'safetensors'"):
+        written(torch.zeros(1), "pickle")
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_writing_can_be_stopped_within_a_file(form: str) -> None:
+    class Stop(Exception):
+        pass
+
+    calls = 0
+
+    def proceed() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise Stop
+
+    file = io.BytesIO()
+    with pytest.raises(Stop):
+        write_values(file, record(torch.zeros(20_000_000)), {}, form, proceed)  # type: ignore[arg-type]
+    assert len(file.getvalue()) < 40_000_000
