@@ -24,11 +24,11 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 pytest.register_assert_rewrite("journey_lab", "journey_app")
 
-from journey_lab import BROWSER_ARGUMENTS, Lab  # noqa: E402  (needs the path set above)
+from journey_app import App  # noqa: E402  (needs the path set above)
+from journey_lab import BROWSER_ARGUMENTS, BROWSER_NAMES, Lab, find_browser  # noqa: E402  (needs the path set above)
 from journey_servers import REPOSITORY, LabServer  # noqa: E402  (needs the path set above)
 
 ARTEFACTS = REPOSITORY / "artefacts" / "journeys"
-BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FAILED = pytest.StashKey[bool]()
 
 
@@ -70,16 +70,12 @@ def browser_type_launch_args(
     browser_type_launch_args: dict[str, Any], playwright: Any
 ) -> dict[str, Any]:
     """How pytest-playwright starts the browser: the system's Chromium, else Playwright's own."""
-    found = next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
+    found = find_browser(playwright.chromium.executable_path)
     if found is None:
-        own = Path(playwright.chromium.executable_path)
-        if not own.exists():
-            absent(
-                "no Chromium: none of "
-                + ", ".join(BROWSER_NAMES)
-                + " on PATH, and `playwright install chromium` has not been run"
-            )
-        found = str(own)
+        absent(
+            f"no Chromium: none of {', '.join(BROWSER_NAMES)} is on PATH, and "
+            "`playwright install chromium` has not been run"
+        )
     return browser_type_launch_args | {"executable_path": found, "args": BROWSER_ARGUMENTS}
 
 
@@ -154,3 +150,14 @@ def open_notebook(lab: Lab, journey_name: str) -> Callable[..., Lab]:
         return lab
 
     return open_notebook
+
+
+@pytest.fixture
+def open_app(open_notebook: Callable[..., Lab]) -> Callable[..., tuple[Lab, App]]:
+    """Open a notebook of these cells and wait for the app that its last cell shows."""
+
+    def open_app(*cells: str) -> tuple[Lab, App]:
+        lab = open_notebook(*cells)
+        return lab, App(lab.page, lab.output(len(cells) - 1)).wait_ready()
+
+    return open_app

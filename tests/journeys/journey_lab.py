@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,15 @@ BROWSER_ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def find_browser(own: str) -> str | None:
+    """The system's Chromium, else Playwright's ``own`` where it has been installed, else None."""
+    found = next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
+    return found or (own if Path(own).exists() else None)
+
 
 IGNORED_CONSOLE_ERRORS = (
     # JupyterLab asks a kernel that is being restarted or shut down for its debugger's state.

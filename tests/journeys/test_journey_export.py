@@ -1,0 +1,137 @@
+"""What is exported is what was on the screen."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from journey_app import App
+from journey_lab import Lab
+from PIL import Image, ImageChops
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+READY = """import hookviz
+app = hookviz.explore("vgg16", "chelsea.png", ["features.0", "features.28"])
+app"""
+
+
+def unlike(first: Image.Image, second: Image.Image) -> int:
+    """How many pixels of two pictures of one size differ."""
+    assert first.size == second.size
+    difference = ImageChops.difference(first.convert("RGB"), second.convert("RGB")).convert("L")
+    return sum(difference.histogram()[1:])
+
+
+def test_exports_are_what_the_screen_shows(
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
+) -> None:
+    lab, app = open_app(READY)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.28")
+    version = app.version("features.28")
+    app.choose("Colours", "inferno")
+    app.painted("features.28", than=version)
+    version = app.version("features.28")
+    app.button("Next page of features.28").click()
+    app.painted("features.28", than=version)
+
+    # this grid: the card that was touched last, the page that it shows, pixel for pixel
+    shown = app.pixels("features.28")
+    folder = app.export("This grid", str(tmp_path / "one"))
+    lab.screenshot("export_1_this_grid")
+    grids = list(folder.glob("*_grid_*.png"))
+    assert [path.name for path in grids if "features.28" not in path.name] == []
+    (grid,) = grids
+    assert "p2of8" in grid.name
+    with Image.open(grid) as png:
+        assert unlike(shown, png) == 0
+    lab.page.keyboard.press("Escape")
+
+    # everything ticked: all pages of all layers
+    folder = app.export("Ticked layers", str(tmp_path / "all"), "Grids", "Values")
+    names = sorted(path.name for path in folder.iterdir())
+    assert sum("features.28_Conv2d_grid" in name for name in names) == 8
+    assert any(name.endswith(".npz") for name in names)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert [entry["shape"] for entry in manifest["activations"]] == [
+        [1, 64, 224, 224],
+        [1, 512, 14, 14],
+    ]
+    page_2 = next(folder.glob("*features.28_Conv2d_grid_p2of8.png"))
+    with Image.open(page_2) as png:
+        assert unlike(shown, png) == 0
+
+    # the path can be copied, and nothing is ever overwritten
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    app.button("Copy path").click()
+    assert lab.page.evaluate("navigator.clipboard.readText()") == str(folder)
+    lab.page.keyboard.press("Escape")
+    again = app.export("Ticked layers", str(tmp_path / "all"))
+    assert again != folder
+    assert sorted(path.name for path in folder.iterdir()) == names
+    lab.page.keyboard.press("Escape")
+
+    # chosen channels, one pixel per activation
+    app.part("export-button").click()
+    dialog = app.part("export-dialog")
+    dialog.get_by_label("Chosen channels", exact=True).check()
+    dialog.get_by_label("Channels to export", exact=True).fill("3,17")
+    lab.page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    app.part("export-button").click()
+    dialog.get_by_label("Chosen channels", exact=True).check()
+    dialog.get_by_label("Channels to export", exact=True).fill("3,17")
+    dialog.get_by_label("Grids", exact=True).uncheck()
+    dialog.get_by_label("Channels as PNG", exact=True).check()
+    dialog.get_by_label("Folder", exact=True).fill(str(tmp_path / "channels"))
+    dialog.get_by_role("button", name="Export now", exact=True).click()
+    expect(dialog.locator('[data-hv="export-path"]')).to_contain_text("channels")
+    channel = next((tmp_path / "channels").glob("*/*features.0*ch017.png"))
+    with Image.open(channel) as png:
+        assert png.size == (224, 224)
+    lab.screenshot("export_2_channels")
+    lab.page.keyboard.press("Escape")
+
+
+def test_zip_reaches_the_browser(open_app: Callable[..., tuple[Lab, App]], tmp_path: Path) -> None:
+    lab, app = open_app(READY)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.28")
+    app.part("export-button").click()
+    dialog = app.part("export-dialog")
+    dialog.get_by_label("Ticked layers", exact=True).check()
+    with lab.page.expect_download() as download:
+        dialog.get_by_role("button", name="Download zip", exact=True).click()
+    path = tmp_path / "maps.zip"
+    download.value.save_as(path)
+    assert download.value.suggested_filename.endswith(".zip")
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert any(name.endswith("manifest.json") for name in names)
+        grid = next(name for name in names if "features.0" in name and "_grid_" in name)
+        with Image.open(io.BytesIO(archive.read(grid))) as png:
+            assert unlike(app.pixels("features.0"), png) == 0
+    app.wait_idle()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
+) -> None:
+    lab, app = open_app(READY)
+    app.expect_image("chelsea.png")
+    app.run("features.0")
+    (tmp_path / "a_file").write_text("in the way")
+    app.part("export-button").click()
+    dialog = app.part("export-dialog")
+    dialog.get_by_label("Folder", exact=True).fill(str(tmp_path / "a_file" / "below"))
+    dialog.get_by_role("button", name="Export now", exact=True).click()
+    app.expect_alert("a_file")
+    lab.screenshot("export_3_refused")
+    app.wait_idle()

@@ -1,0 +1,174 @@
+"""A model with hundreds of layers, and the view's controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from journey_app import App
+from journey_lab import Lab
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+RESNET_152 = """import hookviz
+model = hookviz.load_model("resnet152", weights=None)
+app = hookviz.explore(model)
+app"""
+
+COUNTING = """import hookviz
+app = hookviz.explore("vgg16", image="chelsea.png", layers=["features.0", "features.28"])
+forwards = []
+app.model.module.register_forward_pre_hook(lambda module, args: forwards.append(1))
+app"""
+
+
+def test_resnet_152_search_and_tick_a_group(open_app: Callable[..., tuple[Lab, App]]) -> None:
+    lab, app = open_app(RESNET_152)
+    expect(app.part("untrained")).to_contain_text("UNTRAINED")
+    layers = lab.value("[layer.name for layer in hookviz.list_layers(app.model.module)][1:]")
+    assert len(layers) == 423 - 1 or len(layers) == 423
+    expect(app.part("summary")).to_contain_text(f"0 of {len(layers)}")
+    lab.screenshot("layers_1_resnet152")
+    # search by name, by type, by /regex/
+    app.search("layer4.2.conv")
+    expect(app.row("layer4.2.conv3")).to_be_visible()
+    expect(app.row("layer4.1.conv3")).to_have_count(0)
+    app.search("MaxPool2d")
+    expect(app.row("maxpool")).to_be_visible()
+    app.search("/^layer[12]\\.0\\.downsample\\.0$/")
+    expect(app.row("layer1.0.downsample.0")).to_be_visible()
+    expect(app.row("layer2.0.downsample.0")).to_be_visible()
+    expect(app.row("layer3.0.downsample.0")).to_have_count(0)
+    lab.screenshot("layers_2_regex", app.part("tree"))
+    app.search("/(/")  # half typed: no alert, no empty page for ever
+    app.search("")
+    expect(app.row("layer1")).to_be_visible()
+    # a group and its parts
+    app.tick("layer1.0")
+    ticked = lab.value("app.layers")
+    assert ticked
+    assert all(name == "layer1.0" or name.startswith("layer1.0.") for name in ticked)
+    expect(app.row("layer1")).to_have_attribute("aria-checked", "mixed")
+    lab.screenshot("layers_3_group", app.part("tree"))
+    app.tick("layer1.0", "false")
+    assert lab.value("app.layers") == []
+    # chips and the four buttons
+    app.root.locator('[data-chip="conv"]').click()
+    expect(app.row("conv1")).to_be_visible()
+    expect(app.row("maxpool")).to_have_count(0)
+    app.button("Tick all shown").click()
+    expect(app.row("conv1")).to_have_attribute("aria-checked", "true")
+    assert lab.value("len(app.layers)") == sum(
+        "conv" in n or n.endswith("downsample.0") for n in layers
+    )
+    app.button("Untick all shown").click()
+    expect(app.row("conv1")).to_have_attribute("aria-checked", "false")
+    assert lab.value("app.layers") == []
+
+
+def test_a_layer_called_three_times(open_app: Callable[..., tuple[Lab, App]]) -> None:
+    lab, app = open_app(
+        "import hookviz\n"
+        'app = hookviz.explore(hookviz.load_model("resnet50", weights=None), "chelsea.png",\n'
+        '                      ["layer1.0.relu", "fc"])\napp'
+    )
+    app.run("layer1.0.relu", "fc")
+    assert app.root.locator('[data-hv="card"][data-layer="layer1.0.relu"]').count() == 3
+    expect(app.card("layer1.0.relu", 3)).to_contain_text("256")
+    app.painted("layer1.0.relu", call=3)
+    app.search("layer1.0.relu")
+    expect(app.root.locator('[data-hv="row"][data-call="3"]')).to_be_visible()
+    expect(app.part("predictions").or_(app.part("predictions-reason")).first).to_be_visible()
+    lab.screenshot("layers_4_three_calls")
+
+
+def test_view_controls_change_the_picture_without_a_new_run(
+    open_app: Callable[..., tuple[Lab, App]],
+) -> None:
+    lab, app = open_app(COUNTING)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.28")
+    assert lab.value("len(forwards)") == 1
+
+    def changed(act: Callable[[], None], what: str, layer: str = "features.28") -> None:
+        before, version = app.pixels(layer).tobytes(), app.version(layer)
+        act()
+        app.painted(layer, than=version)
+        assert app.pixels(layer).tobytes() != before, what
+        app.expect_no_alert()
+
+    changed(lambda: app.choose("Colours", "magma"), "colours")
+    changed(lambda: app.choose("Scale", "layer"), "scale layer")
+    changed(lambda: app.choose("Scale", "symmetric"), "scale symmetric")
+    lab.screenshot("view_1_symmetric")
+    changed(lambda: app.choose("Scale", "percentile"), "scale percentile")
+    changed(lambda: app.choose("Order", "max"), "order")
+    lab.screenshot("view_2_order_max")
+    changed(lambda: app.choose("Tile size", "16"), "tiles")
+    expect(app.card("features.28").locator('[data-hv="page-text"]')).to_contain_text("of 32")
+    changed(lambda: app.choose("Tile size", "64"), "tiles back")
+    changed(lambda: app.choose("Summary tile", "mean"), "summary")
+    changed(lambda: app.root.get_by_label("Overlay on the image").check(), "overlay")
+    lab.screenshot("view_3_overlay")
+    changed(lambda: app.root.get_by_label("Overlay on the image").uncheck(), "overlay off")
+
+    def channels(text: str) -> Callable[[], None]:
+        def act() -> None:
+            box = app.root.get_by_label("Channels", exact=True)
+            box.fill(text)
+            box.press("Enter")
+
+        return act
+
+    changed(channels("0-15,42"), "channels")
+    expect(app.card("features.28").locator('[data-hv="page-text"]')).to_contain_text("1 of 1")
+    lab.screenshot("view_4_channels")
+    changed(channels(""), "all channels again")
+
+    # fixed limits
+    app.choose("Scale", "fixed")
+    version = app.version("features.28")
+    low, high = app.part("view-vmin"), app.part("view-vmax")
+    low.fill("-50")
+    low.press("Enter")
+    high.fill("50")
+    high.press("Enter")
+    app.painted("features.28", than=version)
+
+    # through all 512 channels, and back by number
+    card = app.card("features.28")
+    for page in range(2, 9):
+        version = app.version("features.28")
+        app.button("Next page of features.28").click()
+        expect(card.locator('[data-hv="page-text"]')).to_contain_text(f"{page} of 8")
+        app.painted("features.28", than=version)
+    expect(app.button("Next page of features.28")).to_have_attribute("aria-disabled", "true")
+    number = app.root.get_by_label("Page of features.28", exact=True)
+    number.fill("3")
+    number.press("Enter")
+    expect(card.locator('[data-hv="page-text"]')).to_contain_text("3 of 8")
+    # statistics and folding
+    app.button("Statistics of features.28").click()
+    lab.screenshot("view_5_statistics")
+    app.button("Collapse features.0").click()
+    expect(app.grid("features.0")).to_be_hidden()
+    assert lab.value("len(forwards)") == 1, "a change of the view ran the model"
+
+
+def test_bad_view_input_is_an_alert_not_an_end(
+    open_app: Callable[..., tuple[Lab, App]],
+) -> None:
+    lab, app = open_app(COUNTING)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.28")
+    box = app.root.get_by_label("Channels", exact=True)
+    box.fill("0-9999,cat")
+    box.press("Enter")
+    app.expect_alert("cat")
+    lab.screenshot("view_6_bad_channels")
+    box.fill("0-3")
+    version = app.version("features.28")
+    box.press("Enter")
+    app.painted("features.28", than=version)
+    assert lab.value("len(forwards)") == 1

@@ -1,0 +1,165 @@
+"""The app through a notebook's life: cell run again, page reloaded, kernel restarted, reopened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from journey_app import App
+from journey_lab import Lab, write_notebook
+from journey_pictures import heavy_photo
+from journey_servers import VoilaServer
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+MODEL = """import threading, hookviz
+model = hookviz.load_model("vgg16")
+def hooks():
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.module.modules())
+def threads():
+    return sorted(t.name for t in threading.enumerate() if "hookviz" in t.name.lower())
+def left_over(seconds=10):
+    ours = [t for t in threading.enumerate() if "hookviz" in t.name.lower()]
+    for t in ours:
+        t.join(seconds)
+    return [t.name for t in ours if t.is_alive()]
+app = None"""
+SHOW = """app = hookviz.explore(model, "chelsea.png", ["features.0", "features.5"])
+app"""
+
+
+def test_the_cell_run_again_gives_one_fresh_app(
+    open_app: Callable[..., tuple[Lab, App]],
+) -> None:
+    lab, app = open_app(MODEL, SHOW)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.5")
+    idle_threads = lab.value("threads()")
+    for _again in range(3):
+        lab.run_cell(1)
+        app = App(lab.page, lab.output(1)).wait_ready()
+        expect(lab.output(1).locator('[data-hv="app"]')).to_have_count(1)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.5")
+    assert lab.value("len(app.run.activations)") == 2  # each layer once, whatever ran before
+    assert lab.value("hooks()") == 0
+    assert len(lab.value("threads()")) <= len(idle_threads)
+    # closed: no thread, no hook, and the page says so instead of pretending
+    lab.python("app.close()")
+    assert lab.value("left_over()") == []
+    assert lab.value("hooks()") == 0
+
+
+def test_clearing_the_output_ends_the_app(open_app: Callable[..., tuple[Lab, App]]) -> None:
+    lab, app = open_app(MODEL, SHOW)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.5")
+    lab.command("notebook:clear-cell-output")
+    expect(lab.output(1).locator('[data-hv="app"]')).to_have_count(0)
+    assert lab.value("left_over(30)") == []
+    assert lab.value("hooks()") == 0
+
+
+def test_reload_restart_save_and_reopen(
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
+) -> None:
+    lab, app = open_app(MODEL, SHOW)
+    empty = lab.save().stat().st_size
+    app.browse(heavy_photo(tmp_path / "ten_megabytes.jpg", 10))
+    app.expect_image("ten_megabytes.jpg")
+    app.run("features.0", "features.5")
+    before = app.pixels("features.0").tobytes()
+    path = lab.save()
+
+    # a page that comes back finds everything as it was
+    lab.reload()
+    app = App(lab.page, lab.output(1)).wait_ready()
+    app.expect_image("ten_megabytes.jpg")
+    expect(app.row("features.0")).to_have_attribute("aria-checked", "true")
+    app.painted("features.0")
+    assert app.pixels("features.0").tobytes() == before
+    lab.screenshot("life_1_reloaded")
+    app.run("features.0")
+
+    # what is in the file: no uploaded bytes, one static picture at most
+    path = lab.save()
+    notebook = nbformat.read(path, 4)
+    pictures = [
+        output["data"]["image/png"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == 1, "one static picture of the last result"
+    assert path.stat().st_size - len(pictures[0]) - empty < 100_000
+
+    # a restarted kernel: the app says what to do, and the cell run again gives a living one
+    lab.restart()
+    expect(lab.output(1).locator('[data-hv="dead"]').first).to_contain_text("run the cell again")
+    lab.screenshot("life_2_restarted")
+    lab.run_all()
+    app = App(lab.page, lab.output(1)).wait_ready()
+    app.expect_image("chelsea.png")
+    app.run("features.0")
+    lab.save()
+
+    # reopened by somebody without that kernel: a picture, not an error
+    lab.shutdown()
+    lab.open(lab.name)
+    static = lab.output(1).locator("img")
+    expect(static.first).to_be_visible()
+    lab.await_picture(static.first)
+    lab.screenshot("life_3_reopened")
+
+
+def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None:
+    lab, _ = open_app(
+        MODEL,
+        'first = hookviz.explore(model, "chelsea.png", ["features.0"])\nfirst',
+        'second = hookviz.explore(model, "coffee.png", ["features.2"])\nsecond',
+    )
+    first = App(lab.page, lab.output(1)).wait_ready()
+    second = App(lab.page, lab.output(2)).wait_ready()
+    first.expect_image("chelsea.png")
+    second.expect_image("coffee.png")
+    first.run_button.click()
+    second.run_button.click()
+    first.painted("features.0")
+    second.painted("features.2")
+    first.wait_idle()
+    second.wait_idle()
+    assert lab.value("[first.run.layers, second.run.layers]") == [["features.0"], ["features.2"]]
+    assert lab.value("[first.run.image.name, second.run.image.name]") == [
+        "chelsea.png",
+        "coffee.png",
+    ]
+    alone = lab.python(
+        "import torch\n"
+        "again = hookviz.feature_maps(model, 'chelsea.png', ['features.0'])\n"
+        "print(torch.equal(again.select('features.0').tensor,"
+        " first.run.select('features.0').tensor))"
+    )
+    assert alone.strip() == "True"
+    assert lab.value("hooks()") == 0
+    second.find_and_tick("features.5")
+    second.run("features.5")
+    expect(first.card("features.5")).to_have_count(0)
+    lab.screenshot("life_4_two_apps")
+    # closing one leaves the other alone
+    lab.python("first.close()")
+    second.run("features.2")
+
+
+def test_voila_serves_the_same_app(page: Page, tmp_path: Path, lab: Lab) -> None:
+    notebook = write_notebook(tmp_path / "app.ipynb", [MODEL, SHOW])
+    with VoilaServer(tmp_path / "home", tmp_path, notebook.name) as voila:
+        page.goto(voila.url)
+        app = App(page, page.locator("body")).wait_ready()
+        app.sample("astronaut")
+        app.find_and_tick("features.2")
+        app.run("features.0", "features.2")
+        app.expect_no_alert()
+        lab.screenshot("life_5_voila")
