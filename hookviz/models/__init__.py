@@ -1,1 +1,38 @@
-"""To be written."""
+"""What is looked at: torchvision's models, bundled weights, one's own checkpoints.
+
+In: a name, a file or a module. Out: a LoadedModel. Must not know: pictures, hooks, screens.
+"""
+
+from __future__ import annotations
+
+from hookviz.models.bundled_vgg16 import bundled_weights_ok
+from hookviz.models.devices import choose_device, free_memory, is_out_of_memory, out_of_memory
+from hookviz.models.feeding import InputHints, expected_input, feed
+from hookviz.models.loaded import LoadedModel, Task
+from hookviz.models.loading import load_model
+from hookviz.models.predictions import Predictions, predictions
+from hookviz.models.report import WeightsReport
+from hookviz.models.weights import CachedFile, WeightsInfo, cached_weights, list_weights
+from hookviz.models.zoo import list_models
+
+__all__ = [
+    "CachedFile",
+    "InputHints",
+    "LoadedModel",
+    "Predictions",
+    "Task",
+    "WeightsInfo",
+    "WeightsReport",
+    "bundled_weights_ok",
+    "cached_weights",
+    "choose_device",
+    "expected_input",
+    "feed",
+    "free_memory",
+    "is_out_of_memory",
+    "list_models",
+    "list_weights",
+    "load_model",
+    "out_of_memory",
+    "predictions",
+]

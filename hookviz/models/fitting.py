@@ -1,0 +1,332 @@
+"""A checkpoint into a module: compared, reported, then loaded or refused.
+
+In: what a file holds and a module, or a way to build one. Out: the filled module and a report.
+Must not know: files, downloads, devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookviz.errors import ModelError, WeightsError
+from hookviz.models.report import Mismatch, WeightsReport
+from hookviz.models.unwrapping import Selection, select_weights
+
+__all__ = ["Buildable", "Fitted", "fit_builder", "fit_module"]
+
+MOST_CLASSES = 1_000_000
+# Buffers that need not be in the file (old checkpoints lack them; the model computes its own), and
+# leftovers of counting tools that may be.
+_OWN = ("num_batches_tracked", "relative_position_index", "total_ops", "total_params")
+# First parts of names under which classifiers are found in the wild.
+_HEADS = frozenset(
+    ["fc", "classifier", "head", "heads", "last_linear", "logits", "aux1", "aux2", "AuxLogits",
+     "projector", "projection_head", "aux_classifier", "head_dist"]
+)  # fmt: skip
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Buildable:
+    """A model that can be built anew for a checkpoint.
+
+    Attributes:
+        name: For sentences.
+        build: Called with keywords: ``num_classes`` and what ``options`` names.
+        default_classes: How many classes it has without ``num_classes``; None where fixed.
+        options: "aux_logits", "aux_loss", "image_size" where the builder takes them.
+    """
+
+    name: str
+    build: Callable[..., nn.Module]
+    default_classes: int | None
+    options: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A filled module and how it came about."""
+
+    module: nn.Module
+    report: WeightsReport
+    classes: int | None
+
+    @property
+    def head_missing(self) -> tuple[str, ...]:
+        """Names of the classifier that the file lacks: these stayed random."""
+        return tuple(name for name in self.report.missing if name in set(self.report.head))
+
+
+def fit_builder(
+    what: Buildable, content: Any, source: str, *, strict: bool, **fixed: Any
+) -> Fitted:
+    """Build a model for a checkpoint and fill it.
+
+    Args:
+        what: How to build it.
+        content: What the file holds.
+        source: The file's name, for sentences.
+        strict: Whether a mismatch beyond the head is an error.
+        fixed: Options that the user chose, for example ``num_classes``.
+
+    Raises:
+        WeightsError: The file holds no weights, or they do not fit.
+    """
+    options = dict(fixed)
+    for _ in range(4):  # each round may show one more option, for example classes after aux
+        shapes = shapes_of(what, options)
+        selection = _selected(content, shapes, source)
+        hints = _hints(what, selection, shapes, options)
+        hints = {k: v for k, v in hints.items() if k not in fixed and options.get(k) != v}
+        if not hints:
+            break
+        options |= hints
+    head = _head_names(what, shapes, options)
+    module = what.build(**options)
+    report = _compare(selection, module, source, what.name, head)
+    report = replace(report, classes=options.get("num_classes"))
+    _load(module, selection, report, strict=strict)
+    return Fitted(module, report, options.get("num_classes", what.default_classes))
+
+
+def fit_module(module: nn.Module, content: Any, source: str, name: str, *, strict: bool) -> Fitted:
+    """Fill a module that is built already; its last layer is resized where only that differs.
+
+    Args:
+        module: A copy that may be changed.
+        content: What the file holds.
+        source: The file's name.
+        name: The module's name, for sentences.
+        strict: Whether a mismatch beyond the head is an error.
+
+    Raises:
+        WeightsError: The file holds no weights, or they do not fit.
+    """
+    shapes = _shapes(module)
+    selection = _selected(content, shapes, source)
+    last = _last_layer(module)
+    classes = _resize(module, last, selection)
+    head = frozenset(n for n in _shapes(module) if last and n.startswith(f"{last}."))
+    report = replace(_compare(selection, module, source, name, head), classes=classes)
+    _load(module, selection, report, strict=strict)
+    return Fitted(module, report, classes)
+
+
+def _selected(content: Any, shapes: Shapes, source: str) -> Selection:
+    selection = select_weights(content, shapes)
+    if selection is None:
+        kind = type(content).__name__
+        raise WeightsError(
+            f"{source} holds no named weights (a {kind} without a dict of tensors).",
+            remedy="Save model.state_dict() with torch.save.",
+        )
+    return selection
+
+
+def _shapes(module: nn.Module) -> Shapes:
+    return {n: tuple(v.shape) for n, v in module.state_dict().items() if isinstance(v, Tensor)}
+
+
+def shapes_of(what: Buildable, options: Mapping[str, Any]) -> Shapes:
+    """Names and shapes of a model's state dict, laid out without memory where that works."""
+    try:
+        with torch.device("meta"):
+            return _shapes(what.build(**options))
+    except (RuntimeError, NotImplementedError, ModelError):
+        return _shapes(what.build(**options))
+
+
+def _hints(
+    what: Buildable, selection: Selection, shapes: Shapes, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the checkpoint says about how its model was built."""
+    found: dict[str, Any] = {}
+    classes = (
+        _classes(what.default_classes, selection, shapes)
+        if not options.get("num_classes")
+        else None
+    )
+    if classes is not None:
+        found["num_classes"] = classes
+    names = selection.tensors
+    if "aux_logits" in what.options:
+        found["aux_logits"] = any(n.startswith(("aux1.", "AuxLogits.")) for n in names)
+    if "aux_loss" in what.options:
+        found["aux_loss"] = any(n.startswith("aux_classifier.") for n in names)
+    table = names.get("encoder.pos_embedding")
+    if "image_size" in what.options and table is not None and table.ndim == 3:
+        patch = shapes.get("conv_proj.weight", (0, 0, 16, 16))[-1]
+        side = round(max(table.shape[1] - 1, 0) ** 0.5)
+        if side and side**2 + 1 == table.shape[1]:
+            found["image_size"] = side * patch
+    return found
+
+
+def _classes(default: int | None, selection: Selection, shapes: Shapes) -> int | None:
+    """The number of classes that every tensor of another length agrees on.
+
+    A layer's length is a multiple of the classes (4 numbers for each class's box, 9 anchors for
+    each score), and the multiple is the same on both sides.
+    """
+    votes: set[int] = set()
+    for name, value in selection.tensors.items():
+        expected, found = shapes.get(name), tuple(value.shape)
+        if default is None or not expected or not found or expected[1:] != found[1:]:
+            continue
+        if expected[0] == found[0] or expected[0] % default:
+            continue
+        times = expected[0] // default
+        votes.add(found[0] // times if found[0] % times == 0 else -1)
+    only = votes.pop() if len(votes) == 1 else -1
+    return only if 1 <= only <= MOST_CLASSES else None
+
+
+def _head_names(what: Buildable, shapes: Shapes, options: Mapping[str, Any]) -> frozenset[str]:
+    """Names that depend on the number of classes, with all others of their layers."""
+    if what.default_classes is None:
+        return frozenset()
+    count = int(options.get("num_classes") or what.default_classes) + 1
+    other = shapes_of(what, {**options, "num_classes": count})
+    layers = {n.rpartition(".")[0] for n, shape in shapes.items() if other.get(n) != shape}
+    return frozenset(n for n in shapes if n.rpartition(".")[0] in layers)
+
+
+def _last_layer(module: nn.Module) -> str:
+    """Name of the last linear layer or convolution: the classifier of a module of one's own."""
+    last = ""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Linear | nn.Conv2d) and name:
+            last = name
+    return last
+
+
+def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
+    """Give the last layer the file's number of outputs; None where it has it already."""
+    weight = selection.tensors.get(f"{last}.weight") if last else None
+    layer = module.get_submodule(last) if last else None
+    if weight is None or not isinstance(layer, nn.Linear | nn.Conv2d):
+        return None
+    own = layer.weight
+    count = int(weight.shape[0]) if weight.ndim else 0
+    if count == own.shape[0] or weight.shape[1:] != own.shape[1:] or not 0 < count <= MOST_CLASSES:
+        return None
+    layer.weight = nn.Parameter(own.new_empty(weight.shape), requires_grad=own.requires_grad)
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(layer.bias.new_empty(count))
+    if isinstance(layer, nn.Linear):
+        layer.out_features = count
+    else:
+        layer.out_channels = count
+    return count
+
+
+def _compare(
+    selection: Selection, module: nn.Module, source: str, name: str, head: frozenset[str]
+) -> WeightsReport:
+    state = {n: v for n, v in module.state_dict().items() if isinstance(v, Tensor)}
+    given = selection.tensors
+    mismatched = [
+        Mismatch(n, _kind(given[n]), _kind(v))
+        for n, v in state.items()
+        if n in given and not _fits(given[n], v)
+    ]
+    bad = {item.name for item in mismatched}
+    missing = tuple(n for n in state if n not in given and not n.endswith(_OWN))
+    unexpected = tuple(n for n in given if n not in state and not n.endswith(_OWN))
+    # The whole top-level classifier counts as head where the file has nothing of it that fits.
+    fitting = {n.partition(".")[0] for n in state if n in given and n not in bad}
+    absent = {n for n in missing if n.partition(".")[0] in _HEADS - fitting}
+    foreign = {n for n in unexpected if n.partition(".")[0] in _HEADS}
+    return WeightsReport(
+        source=source,
+        model=name,
+        wrapping=selection.wrapping,
+        prefix=selection.prefix,
+        matched=tuple(n for n in state if n in given and n not in bad),
+        missing=missing,
+        unexpected=unexpected,
+        mismatched=tuple(mismatched),
+        ignored=selection.ignored,
+        head=tuple(n for n in (*missing, *unexpected) if n in head | absent | foreign),
+        notes=_notes(selection, state),
+    )
+
+
+def _fits(found: Tensor, own: Tensor) -> bool:
+    if tuple(found.shape) != tuple(own.shape) or found.layout != torch.strided:
+        return False
+    if found.is_meta or found.is_quantized != own.is_quantized:
+        return False
+    # A view that repeats one number (strides of 0) may claim any size.
+    if found.numel() * found.element_size() > found.untyped_storage().nbytes():
+        return False
+    return found.is_complex() == own.is_complex() and (
+        found.is_floating_point() == own.is_floating_point()
+        or (not own.is_floating_point() and found.dtype != torch.bool)
+    )
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _notes(selection: Selection, state: Mapping[str, Tensor]) -> tuple[str, ...]:
+    notes = []
+    if selection.others:
+        notes.append(f"the file also holds {', '.join(selection.others[:4])}")
+    used = {n: v for n, v in selection.tensors.items() if n in state and v.is_floating_point()}
+    casts = sorted(
+        {str(v.dtype).removeprefix("torch.") for n, v in used.items() if v.dtype != state[n].dtype}
+    )
+    if casts:
+        notes.append(f"{', '.join(casts)} values converted to the model's dtype")
+    broken = [
+        n for n, v in used.items() if not v.is_quantized and not torch.isfinite(v.float()).all()
+    ]
+    if broken:
+        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+        notes.append(f"NaN or infinite values in {', '.join(broken[:3])}{more}")
+    return tuple(notes)
+
+
+def _load(module: nn.Module, selection: Selection, report: WeightsReport, *, strict: bool) -> None:
+    if not report.matched or (strict and report.faults):
+        raise refusal(report)
+    wanted = set(report.matched)
+    module.load_state_dict(
+        {n: v for n, v in selection.tensors.items() if n in wanted}, strict=False
+    )
+
+
+def refusal(report: WeightsReport) -> WeightsError:
+    """The error for a checkpoint that does not fit; its ``report`` has the whole table."""
+    head = set(report.head)
+    parts = []
+    for word, names in (("missing", report.missing), ("unexpected", report.unexpected)):
+        names = tuple(n for n in names if n not in head)
+        if names:
+            parts.append(f"{len(names)} {word} ({_some(names)})")
+    if report.mismatched:
+        first = report.mismatched[0]
+        parts.append(
+            f"{len(report.mismatched)} of another shape or type ({first.name} is {first.found}, "
+            f"expected {first.expected})"
+        )
+    error = WeightsError(
+        f"{report.source} does not fit '{report.model}': {len(report.matched)} tensors match, "
+        f"{', '.join(parts) or 'and no others are known to the model'}.",
+        remedy="Choose the architecture that it was trained with, or strict=False to load what "
+        "fits.",
+    )
+    error.report = report  # type: ignore[attr-defined] # the table, for who wants all names
+    return error
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
