@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.optim import Optimizer
 
-from hookviz.capture.limits import Limit, NonFinite, Over
+from hookviz.capture.clip_limit import Limit, NonFinite, Over
 from hookviz.errors import CaptureError
 
 __all__ = ["GradientClipping", "clip_gradients"]
