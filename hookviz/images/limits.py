@@ -5,7 +5,7 @@ In: nothing. Out: numbers. Must not know: anything.
 
 from __future__ import annotations
 
-__all__ = ["MAX_BYTES", "MAX_PIXELS", "MAX_SECONDS", "megabytes", "megapixels"]
+__all__ = ["MAX_BYTES", "MAX_PIXELS", "MAX_SECONDS", "SLOW_FORMATS", "megabytes", "megapixels"]
 
 MAX_BYTES = 50_000_000
 """Bytes of a file."""
@@ -15,6 +15,10 @@ MAX_PIXELS = 64_000_000
 
 MAX_SECONDS = 6.0
 """Seconds of this thread's processor time after which decoding is given up, where it can be."""
+
+
+SLOW_FORMATS = {"JPEG2000": 24_000_000, "QOI": 16_000_000, "HEIF": 48_000_000}
+"""Fewer pixels for formats whose decoders take several times longer than JPEG's."""
 
 
 def megabytes(count: int) -> str:

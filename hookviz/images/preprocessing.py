@@ -272,7 +272,7 @@ class Preprocessing:
         """
         image = picture.image if isinstance(picture, Picture) else _rgb(picture)
         levels = self._fitted(image)
-        scaled = F.convert_image_dtype(levels, torch.float32)
+        scaled: torch.Tensor = F.convert_image_dtype(levels, torch.float32)
         if not (self.mean == (0.0, 0.0, 0.0) and self.std == (1.0, 1.0, 1.0)):
             scaled = F.normalize(scaled, mean=list(self.mean), std=list(self.std))
         if self.fit == "pad" and self.crop:
@@ -292,18 +292,21 @@ class Preprocessing:
         crop = list(self.crop) if self.crop and self.fit == "crop" else None
         resizes = self.resize is not None or (self.crop is not None)
         if self.on_tensor:
-            batch = F.pil_to_tensor(image)[None]
+            batch: torch.Tensor = F.pil_to_tensor(image)[None]
             if resizes:
                 batch = F.resize(
                     batch, [height, width], interpolation=mode, antialias=self.antialias
                 )
-            return (F.center_crop(batch, crop) if crop else batch)[0]
+            if crop:
+                batch = F.center_crop(batch, crop)
+            return batch[0]
         if resizes:
             # antialias is not passed: Pillow always averages, and False would only warn.
             image = F.resize(image, [height, width], interpolation=mode)
         if crop:
             image = F.center_crop(image, crop)
-        return F.pil_to_tensor(image)
+        levels: torch.Tensor = F.pil_to_tensor(image)
+        return levels
 
     def _part_resized(self, image: Image.Image, width: int, height: int) -> torch.Tensor:
         """For very long pictures: resize only what the crop keeps.
@@ -327,7 +330,8 @@ class Preprocessing:
         target = (min(width, self.crop[1]), min(height, self.crop[0]))
         resample = getattr(Image.Resampling, self.interpolation.split("-")[0].upper())
         part = image.resize(target, resample, box=inside)
-        return F.pil_to_tensor(F.center_crop(part, list(self.crop)))
+        levels: torch.Tensor = F.pil_to_tensor(F.center_crop(part, list(self.crop)))
+        return levels
 
 
 def _offset(length: int, crop: int) -> int:
