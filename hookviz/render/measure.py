@@ -1,0 +1,255 @@
+"""What the values of a layer are, channel by channel, counted where the tensor is.
+
+In: (C, H, W) maps on any device, in any real dtype. Out: a few numbers per channel as float64
+arrays. Must not know: colours, figures, options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = [
+    "Extents",
+    "Moments",
+    "clipped",
+    "correlation",
+    "extents",
+    "fetch",
+    "histogram",
+    "moments",
+    "percentiles",
+    "widened",
+]
+
+Numbers = NDArray[np.float64]
+
+# Dtypes on which torch compares and reduces; the others are widened first.
+_DIRECT = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16,
+    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
+)  # fmt: skip
+_CHUNK = 4_000_000  # values widened to float64 at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Extents:
+    """The finite range of each channel, and what is not finite.
+
+    Attributes:
+        low: (C,) smallest finite value; NaN where there is none.
+        high: (C,) largest finite value; NaN where there is none.
+        nan: (C,) how many values are NaN.
+        posinf: (C,) how many are +Inf.
+        neginf: (C,) how many are −Inf.
+        size: Values in each channel.
+    """
+
+    low: Numbers
+    high: Numbers
+    nan: NDArray[np.int64]
+    posinf: NDArray[np.int64]
+    neginf: NDArray[np.int64]
+    size: int
+
+    @property
+    def all_finite(self) -> bool:
+        """Whether every value is finite."""
+        return not (self.nan.any() or self.posinf.any() or self.neginf.any())
+
+    @property
+    def dead(self) -> NDArray[np.bool_]:
+        """(C,) channels that are zero everywhere."""
+        bad = self.nan + self.posinf + self.neginf
+        dead: NDArray[np.bool_] = (self.low == 0) & (self.high == 0) & (bad == 0)
+        return dead
+
+    @property
+    def whole(self) -> tuple[float, float] | None:
+        """The finite range over all channels, or None where no value is finite."""
+        if np.isnan(self.low).all():
+            return None
+        return float(np.nanmin(self.low)), float(np.nanmax(self.high))
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean, variance and share of zeros of each channel, over its finite values.
+
+    Attributes:
+        mean: (C,) in the activation's units; NaN where no value is finite.
+        variance: (C,) of the population (divided by n), in squared units.
+        zeros: (C,) share of values that are exactly zero, 0 to 1.
+    """
+
+    mean: Numbers
+    variance: Numbers
+    zeros: Numbers
+
+
+def fetch(tensor: Tensor) -> Numbers:
+    """A few numbers, brought from the tensor's device as float64."""
+    if tensor.dtype not in _DIRECT or tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor = tensor.float()
+    return tensor.cpu().numpy().astype(np.float64)
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """In float64 where the device has it, else float32."""
+    return tensor.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+
+
+def comparable(tensor: Tensor) -> Tensor:
+    """In a dtype that torch can compare and reduce, without loss."""
+    if tensor.dtype in _DIRECT:
+        return tensor
+    if tensor.dtype in (torch.bool, torch.uint16) or tensor.is_floating_point():
+        return tensor.float()
+    return widened(tensor)
+
+
+def extents(maps: Tensor, apart: Tensor | None = None) -> Extents:
+    """The finite range of each channel, and counts of NaN, +Inf and −Inf.
+
+    Args:
+        maps: (C, H, W).
+        apart: (C, K) further values of the same channels.
+    """
+    found = _extents(comparable(maps).flatten(1) if maps.is_contiguous() else comparable(maps))
+    return found if apart is None else _joined(found, _extents(comparable(apart)))
+
+
+def _extents(values: Tensor) -> Extents:
+    axes = tuple(range(1, values.dim()))
+    low, high = values.amin(axes), values.amax(axes)
+    ends = fetch(torch.stack((low, high)))
+    channels, size = values.shape[0], values[0].numel()
+    none = np.zeros(channels, np.int64)
+    if np.isfinite(ends).all():
+        return Extents(ends[0], ends[1], none, none, none, size)
+    finite = values.isfinite()
+    low = torch.where(finite, values, torch.inf).amin(axes)
+    high = torch.where(finite, values, -torch.inf).amax(axes)
+    ends = fetch(torch.stack((low, high)))
+    ends[:, ~np.isfinite(ends).all(0)] = np.nan
+    bad = (values.isnan(), values == torch.inf, values == -torch.inf)
+    counts = torch.stack([b.sum(axes) for b in bad]).cpu().numpy()
+    return Extents(ends[0], ends[1], counts[0], counts[1], counts[2], size)
+
+
+def _joined(one: Extents, other: Extents) -> Extents:
+    return Extents(
+        np.fmin(one.low, other.low),
+        np.fmax(one.high, other.high),
+        one.nan + other.nan,
+        one.posinf + other.posinf,
+        one.neginf + other.neginf,
+        one.size + other.size,
+    )
+
+
+def _normal(maps: Tensor, found: Extents) -> tuple[Tensor, Tensor, Numbers]:
+    """Each channel divided by its largest magnitude, so that no sum overflows.
+
+    Returns:
+        (C, n) float64 with zero for what is not finite; which are finite; the (C,) magnitudes.
+    """
+    size = np.fmax(np.abs(found.low), np.abs(found.high))
+    size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
+    wide = widened(maps).flatten(1)
+    finite = wide.isfinite()
+    wide = torch.where(finite, wide, 0.0)
+    return wide / widened(torch.from_numpy(size)).to(maps.device)[:, None], finite, size
+
+
+def moments(maps: Tensor, found: Extents) -> Moments:
+    """Mean, variance and share of zeros of each channel of (C, H, W) maps."""
+    step = max(1, _CHUNK // max(1, maps[0].numel()))
+    parts = [
+        _moments(maps[at : at + step], _part(found, at, step))
+        for at in range(0, maps.shape[0], step)
+    ]
+    return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _moments(maps: Tensor, found: Extents) -> tuple[Numbers, Numbers, Numbers]:
+    values, finite, size = _normal(maps, found)
+    count = finite.sum(1)
+    mean = values.sum(1) / count
+    spread = torch.where(finite, values - mean[:, None], 0.0).square().sum(1) / count
+    zeros = ((values == 0) & finite & (comparable(maps).flatten(1) == 0)).sum(1) / count
+    got = fetch(torch.stack((mean, spread, zeros.to(mean.dtype))))
+    with np.errstate(over="ignore", under="ignore"):
+        return got[0] * size, got[1] * size * size, got[2]
+
+
+def _part(found: Extents, at: int, step: int) -> Extents:
+    cut = slice(at, at + step)
+    return Extents(
+        found.low[cut], found.high[cut], found.nan[cut], found.posinf[cut], found.neginf[cut],
+        found.size,
+    )  # fmt: skip
+
+
+def correlation(maps: Tensor, found: Extents, reference: int) -> Numbers:
+    """(C,) Pearson correlation of each channel with one of them, −1 to 1.
+
+    What is not finite counts as zero; a constant channel has correlation 0, with itself 1.
+    """
+    step = max(1, _CHUNK // max(1, maps[0].numel()))
+
+    def centred(at: int, count: int) -> Tensor:
+        values = _normal(maps[at : at + count], _part(found, at, count))[0]
+        values = values - values.mean(1, keepdim=True)
+        length = values.norm(dim=1, keepdim=True)
+        return torch.where(length > 0, values / length, 0.0)
+
+    target = centred(reference, 1)[0]
+    rows = [centred(at, step) @ target for at in range(0, maps.shape[0], step)]
+    result = fetch(torch.cat(rows))
+    result[reference] = 1.0
+    return result
+
+
+def percentiles(maps: Tensor, shares: tuple[float, float]) -> tuple[float, float] | None:
+    """Two percentiles of all finite values, by nearest rank; None where none is finite."""
+    values = comparable(maps).flatten()
+    finite = values[values.isfinite()] if values.is_floating_point() else values
+    if finite.numel() == 0:
+        return None
+    if finite.dtype in (torch.float16, torch.bfloat16):
+        finite = finite.float()
+    last = finite.numel() - 1
+    ranks = [min(last, max(0, round(share / 100.0 * last))) for share in shares]
+    ends = fetch(torch.stack([finite.kthvalue(rank + 1).values for rank in ranks]))
+    return float(ends[0]), float(ends[1])
+
+
+def clipped(maps: Tensor, low: float, high: float) -> tuple[int, int]:
+    """How many finite values lie below ``low`` and above ``high``."""
+    values = comparable(maps)
+    below, above = values < low, values > high
+    if values.is_floating_point():
+        below, above = below & (values > -torch.inf), above & (values < torch.inf)
+    counts = torch.stack((below.sum(), above.sum())).cpu().numpy()
+    return int(counts[0]), int(counts[1])
+
+
+def histogram(maps: Tensor, low: float, high: float, bins: int) -> NDArray[np.int64]:
+    """(bins,) how many finite values fall into equal parts of ``low`` to ``high``."""
+    counts = np.zeros(bins, np.int64)
+    step = max(1, _CHUNK // max(1, maps[0].numel()))
+    half_low, half_range = low / 2, high / 2 - low / 2
+    for at in range(0, maps.shape[0], step):
+        values = widened(maps[at : at + step]).flatten()
+        values = values[values.isfinite()]
+        if half_range == 0:
+            counts[bins // 2] += values.numel()
+            continue
+        part = ((values / 2 - half_low) / half_range * bins).long().clamp(0, bins - 1)
+        counts += torch.bincount(part, minlength=bins).cpu().numpy()
+    return counts
