@@ -1,0 +1,152 @@
+"""Where a forward of the captured model begins and ends, whoever calls it.
+
+In: a module and who wants to know. Out: begin and end, on every way out. Must not know: records,
+tensors.
+
+A forward hook is told neither of KeyboardInterrupt nor of the exception that ended a forward, and
+cannot end one. So while somebody watches a module, its calls pass through a guard in the slot
+``_compiled_call_impl``, which ``nn.Module.compile`` uses for the same purpose: torch calls what
+lies there instead of ``_call_impl`` and leaves it out of copies and pickles. The guard also takes
+calls around ``torch.compile``, whose code ignores hooks that were added after it was made.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torch import nn
+
+from hookviz.capture.layers import compiled_wrappers, resolve
+
+__all__ = ["EarlyStop", "Watcher", "bypass_compiled", "watch_calls"]
+
+_SLOT = "_compiled_call_impl"
+_ENTRY = nn.Module._wrapped_call_impl.__code__  # noqa: SLF001 - see _called()
+_lock = threading.Lock()
+
+
+class EarlyStop(Exception):  # noqa: N818 - it is control flow, not an error
+    """Ends a forward whose layers have all been captured; never leaves the model's call.
+
+    An ``Exception``, so that torch runs the hooks that others registered with ``always_call``.
+    """
+
+    def __init__(self, run: object) -> None:
+        super().__init__("the forward was ended after the last ticked layer")
+        self.run = run
+
+
+class Watcher(Protocol):
+    """Who wants to know of a module's calls."""
+
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object | None:
+        """Called before; what it returns comes back in ``end``, None stands for "not mine"."""
+
+    def end(self, token: Any, error: BaseException | None) -> None:
+        """Called after, with the exception that ended the call, if any."""
+
+
+class _Guard:
+    def __init__(self, module: nn.Module) -> None:
+        # The module holds the guard, so the guard must not hold the module: no cycles.
+        self.module = weakref.ref(module)
+        self.watchers: tuple[Watcher, ...] = ()
+        self.holders = 0
+        self.before = module.__dict__.get(_SLOT, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._called(sys._getframe(1))  # noqa: SLF001 - see _called()
+        original = resolve(module)
+        call: Callable[..., Any] = original
+        if original is module:
+            call = module._call_impl  # noqa: SLF001 - what torch calls where this slot is empty
+        begun = [(w, w.begin(module, args, kwargs)) for w in self.watchers]
+        error: BaseException | None = None
+        try:
+            return call(*args, **kwargs)
+        except EarlyStop as stop:
+            error = stop
+            if any(token is stop.run for _, token in begun):
+                return None
+            raise
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            for watcher, token in reversed(begun):
+                if token is not None:
+                    watcher.end(token, error)
+            # An exception holds this frame; keeping it here would close a circle.
+            del error
+
+    def _called(self, frame: Any) -> nn.Module:
+        """The module that is being called: this one, or a replica or copy that took its slot."""
+        if frame.f_code is _ENTRY:
+            found: nn.Module = frame.f_locals["self"]
+            return found
+        module = self.module()
+        if module is None:
+            raise ReferenceError("the captured module is gone")
+        return module
+
+
+def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None]:
+    """Let a watcher know of a module's calls.
+
+    Args:
+        module: The module; its calls pass around ``torch.compile`` while it is watched.
+        watcher: Who is told; None to pass around ``torch.compile`` alone.
+
+    Returns:
+        A function that undoes it, once; in any order with others. It holds no module.
+    """
+    with _lock:
+        there = module.__dict__.get(_SLOT)
+        if isinstance(there, _Guard) and there.module() is module:
+            guard = there
+        else:
+            guard = module.__dict__[_SLOT] = _Guard(module)
+        guard.holders += 1
+        if watcher is not None:
+            guard.watchers = (*guard.watchers, watcher)
+    done = False
+
+    def undo() -> None:
+        nonlocal done
+        with _lock:
+            if done:
+                return
+            done = True
+            guard.holders -= 1
+            guard.watchers = tuple(w for w in guard.watchers if w is not watcher)
+            held = guard.module()
+            if guard.holders or held is None or held.__dict__.get(_SLOT) is not guard:
+                return
+            if guard.before is guard:
+                del held.__dict__[_SLOT]
+            else:
+                held.__dict__[_SLOT] = guard.before
+
+    return undo
+
+
+def bypass_compiled(module: nn.Module) -> list[Callable[[], None]]:
+    """Make calls of every compiled module at and below ``module`` run the original code.
+
+    Returns:
+        Functions that undo it.
+    """
+    wrapped = compiled_wrappers(module)
+    in_place = [m for m in module.modules() if m.__dict__.get(_SLOT) is not None]
+    undo: list[Callable[[], None]] = []
+    try:
+        undo += [watch_calls(m, None) for m in dict.fromkeys([*wrapped, *in_place])]
+    except BaseException:
+        for step in undo:
+            step()
+        raise
+    return undo
