@@ -12,9 +12,11 @@ name stands for a whole file, not that it survives a power failure a second late
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +24,7 @@ from typing import IO
 
 from hookviz.errors import ExportError
 
-__all__ = ["PART_NAME", "ExportFolder", "place_new", "spoken", "whole_file"]
+__all__ = ["PART_NAME", "ExportFolder", "listed_files", "place_new", "spoken", "whole_file"]
 
 PART_NAME = re.compile(r"\.hookviz-[0-9a-f]{12}\.part")
 """What the name of an unfinished file looks like."""
@@ -221,3 +223,21 @@ class ExportFolder:
             with suppress(OSError):
                 self.path.rmdir()
         return not self.path.exists()
+
+
+def listed_files(folder: Path, manifest: str) -> frozenset[str]:
+    """Plain files that a folder's old manifest names and that are there."""
+    try:
+        with (folder / manifest).open("rb") as file:
+            names = json.loads(file.read(64 * 1024 * 1024))["files"]
+        return frozenset(
+            name
+            for name in names
+            if isinstance(name, str)
+            and name
+            and not set(name) & {"/", "\\", "\0"}
+            and name not in {".", ".."}
+            and stat.S_ISREG((folder / name).lstat().st_mode)
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return frozenset()

@@ -71,6 +71,7 @@ __all__ = [
     "FileRecord",
     "Key",
     "activation_texts",
+    "facts_in",
     "key_of",
     "number_text",
     "ranges_text",
@@ -206,7 +207,11 @@ def read_png_facts(png: str | Path | bytes) -> dict[str, str]:
         ExportError: The file cannot be read, is no PNG, is cut short or damaged, or was not
             written by hookviz.
     """
-    data, name = png_bytes_of(png)
+    return facts_in(*png_bytes_of(png))
+
+
+def facts_in(data: bytes, name: str) -> dict[str, str]:
+    """The same for bytes that were read already, with the name to use in messages."""
     texts = read_texts(data, name)
     if not texts.get("Software", "").startswith("hookviz ") or "record" not in texts:
         raise ExportError(

@@ -193,7 +193,7 @@ def folder_name(moment: datetime, model: str, image: str) -> str:
         >>> folder_name(datetime(2026, 11, 4, 14, 22, 33, tzinfo=UTC), "vgg16", "dog.jpg")
         '20261104T142233Z_vgg16_dog'
     """
-    stem = re.sub(r"\.[A-Za-z0-9]{1,5}$", "", image)
+    stem = re.sub(r"\.[A-Za-z0-9]{1,5}$", "", re.split(r"[/\\]", image.rstrip("/\\"))[-1])
     parts = (
         clean(model, _FOLDER_PART_BYTES) or "model",
         clean(stem, _FOLDER_PART_BYTES) or "image",

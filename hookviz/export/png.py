@@ -18,9 +18,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hookviz.errors import ExportError
 
-__all__ = ["SIGNATURE", "png_bytes_of", "png_size", "read_texts", "text_chunks", "with_texts"]
+__all__ = [
+    "SIGNATURE",
+    "palette_png",
+    "png_bytes_of",
+    "png_size",
+    "read_texts",
+    "rgb_png",
+    "text_chunks",
+    "with_texts",
+]
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -216,3 +228,52 @@ def with_texts(data: bytes, chunks: bytes) -> bytes:
     """
     kept = [c.raw for c in _chunks(data, "the picture") if c.kind in _PICTURE_CHUNKS]
     return b"".join((SIGNATURE, kept[0], chunks, *kept[1:]))
+
+
+def _png(
+    size: tuple[int, int], colour_type: int, rows: NDArray[np.uint8], more: bytes, level: int
+) -> bytes:
+    """A PNG of 8 bits per sample; each row of ``rows`` begins with the number of its filter."""
+    height, width = size
+    header = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
+    return b"".join(
+        (
+            SIGNATURE,
+            _chunk(b"IHDR", header),
+            more,
+            _chunk(b"IDAT", zlib.compress(rows.data, level)),
+            _chunk(b"IEND", b""),
+        )
+    )
+
+
+def palette_png(
+    levels: NDArray[np.uint8], palette: NDArray[np.uint8], chunks: bytes = b"", level: int = 6
+) -> bytes:
+    """A PNG whose pixels are numbers of palette colours.
+
+    Args:
+        levels: (H, W) uint8.
+        palette: (256, 3) uint8, red, green, blue.
+        chunks: Text chunks to carry.
+        level: Of zlib, 0 to 9.
+    """
+    height, width = levels.shape
+    # Neighbouring numbers of a palette say nothing about one another: no filter (PNG 12.7).
+    rows = np.zeros((height, width + 1), np.uint8)
+    rows[:, 1:] = levels
+    return _png((height, width), 3, rows, _chunk(b"PLTE", palette.tobytes()) + chunks, level)
+
+
+def rgb_png(picture: NDArray[np.uint8], chunks: bytes = b"", level: int = 6) -> bytes:
+    """A PNG of plain colours.
+
+    Args:
+        picture: (H, W, 3) uint8.
+        chunks: Text chunks to carry.
+        level: Of zlib, 0 to 9.
+    """
+    height, width, _ = picture.shape
+    rows = np.zeros((height, width * 3 + 1), np.uint8)
+    rows[:, 1:] = picture.reshape(height, width * 3)
+    return _png((height, width), 2, rows, chunks, level)
