@@ -247,8 +247,7 @@ class GradientHooks:
             run.gradients[key] = copy if before is None else before + copy
             store.changes += 1
         if self._on_activation is not None:
-            lane = next(iter(run.lanes.values()))
-            self._on_activation(store.activation(lane, (*key, run.gradients[key])))
+            self._on_activation(store.activation(run, (*key, run.gradients[key])))
 
     def _recomputed_run(self) -> Run | None:
         """The run whose checkpointed part is being recomputed, if its gradients are still due."""

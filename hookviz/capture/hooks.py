@@ -75,7 +75,7 @@ def output_hook(
                     records.append((index, kind, call, order, "output", path, copy))
         if on_activation is not None:
             for record in records[first:]:
-                on_activation(store.activation(lane, record))
+                on_activation(store.activation(run, record))
         changed = None
         if gradient is not None:
             changed = gradient(module, args, output, lane, call, order)

@@ -30,10 +30,10 @@ def missing_layers(store: Store, tree: LayerTree, *, gradients: bool) -> dict[st
     Returns:
         Layer (own name) → reason. Before the first run, every layer "not run yet".
     """
-    seen = {r[0] for run in store.runs for lane in list(run.lanes.values()) for r in lane.records}
+    seen = {r[0] for run in store.runs for lane in store.lanes_of(run) for r in list(lane.records)}
     counted = [0] * store.ticked
     for run in store.runs:
-        for lane in list(run.lanes.values()):
+        for lane in store.lanes_of(run):
             for i, count in enumerate(lane.counts):
                 counted[i] += count
     graded = {key[0] for run in store.runs for key in list(run.gradients)}

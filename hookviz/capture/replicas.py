@@ -33,8 +33,10 @@ def records_of(store: Store, run: Run) -> list[Record]:
     Returns:
         Records; tensors of one thread are those kept, joined ones are new.
     """
-    lanes = [lane for lane in list(run.lanes.values()) if lane.records or lane.pending]
-    found = [(lane, r) for lane in lanes for r in (*list(lane.records), *lane.unfinished())]
+    lanes = store.lanes_of(run)
+    found = [(lane, r) for lane in lanes for r in list(lane.records)]
+    last = max((r[3] for _, r in found), default=0)
+    found += [(lane, r) for lane in lanes for r in lane.unfinished(last)]
     single = len({id(lane) for lane, _ in found}) <= 1
     gradients = [(*key, t) for key, t in list(run.gradients.items())]
     if single:

@@ -323,7 +323,7 @@ class Capture:
         """
         store = self._store
         runs = list(store.runs)
-        mark = (id(store), store.changes, [r.mark for r in runs])
+        mark = (id(store), store.mark)
         if self._cache is None or self._cache[0] != mark:
             found = collect(store, ((r, records_of(store, r)) for r in runs))
             self._cache = (mark, found)

@@ -92,13 +92,13 @@ class Lane:
                 self.records += [(index, kind, call, order, "input", p, t) for p, t in found]
                 return
 
-    def unfinished(self) -> Iterator[Record]:
-        """The inputs of calls that began and did not end, as records; innermost first."""
+    def unfinished(self, last: int) -> Iterator[Record]:
+        """The inputs of calls that began and did not end, innermost first, ordered after last."""
         seen: dict[int, int] = {}
         for place, (index, kind, found) in enumerate(reversed(list(self.pending))):
             seen[index] = seen.get(index, 0) + 1
             call = self.counts[index] + seen[index]
-            order = self.run.last + 1 + place
+            order = last + 1 + place
             yield from ((index, kind, call, order, "input", p, t) for p, t in found)
 
 
@@ -112,7 +112,6 @@ class Run:
     batch: int | None
     training: bool
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    lanes: dict[int, Lane] = field(default_factory=dict)
     gradients: dict[tuple[int, str, int, int, Kind, str], Tensor] = field(default_factory=dict)
     active: bool = True
     error: str | None = None
@@ -126,16 +125,6 @@ class Run:
     burst: list[tuple[int, list[Any]]] = field(default_factory=list)
     """Layers of the checkpointed part that is being recomputed, with their gradients' targets."""
     watched: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def mark(self) -> int:
-        """A number that grows with every record."""
-        return sum(len(x.records) + len(x.pending) * 1_000_003 for x in list(self.lanes.values()))
-
-    @property
-    def last(self) -> int:
-        """The highest order given so far."""
-        return max((r[3] for lane in self.lanes.values() for r in list(lane.records)), default=0)
 
 
 class Store:
@@ -152,7 +141,8 @@ class Store:
         self.owner = owner
         self.parallel = parallel
         self.lanes: dict[int, Lane] = {}
-        self.runs: list[Run] = []
+        # Lanes know their run; a run must not know its lanes, or both would outlive the capture.
+        self.history: dict[Run, list[Lane]] = {}
         self.notes: dict[int, str] = {}
         self.structure: dict[tuple[int, int, int], str] = {}
         self.ungraded: dict[int, str] = {}
@@ -170,7 +160,7 @@ class Store:
         if lane is not None and not lane.run.loose:
             return None  # the model calls itself
         with self._lock:
-            for run in self.runs:
+            for run in self.history:
                 if run.loose and run.active:
                     self._leave(run)
             run = self._run(ident, batch, loose=False, training=training)
@@ -208,6 +198,26 @@ class Store:
         lane.span, lane.device = _place(args)
         return lane
 
+    @property
+    def runs(self) -> list[Run]:
+        """The runs so far, oldest first."""
+        return list(self.history)
+
+    def lanes_of(self, run: Run) -> list[Lane]:
+        """The lanes of a run, in the order in which their threads came."""
+        return list(self.history.get(run, ()))
+
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """Changes with every record."""
+        lanes = [lane for run in self.runs for lane in self.lanes_of(run)]
+        return (
+            self.changes,
+            len(lanes),
+            *(len(x.records) for x in lanes),
+            *(len(x.pending) for x in lanes),
+        )
+
     def lane_here(self) -> Lane | None:
         """This thread's lane, if it has one and is not inside a backward."""
         lane = self.lanes.get(get_ident())
@@ -242,7 +252,7 @@ class Store:
                 self._leave(run)
                 for handle in run.handles:
                     handle.remove()
-            self.runs = []
+            self.history = {}
             self.notes, self.structure, self.ungraded = {}, {}, {}
             self.changes += 1
 
@@ -254,14 +264,14 @@ class Store:
                 self._leave(run)
 
     def _run(self, ident: int, batch: int | None, *, loose: bool, training: bool) -> Run:
-        run = Run(len(self.runs) + 1, ident, loose, batch, training)
-        self.runs.append(run)
+        run = Run(len(self.history) + 1, ident, loose, batch, training)
+        self.history[run] = []
         return run
 
     def _lane(self, run: Run, ident: int) -> Lane:
         counts = [0] * self.ticked
         lane = Lane(run, ident, threading.get_native_id(), counts)
-        run.lanes[ident] = lane
+        self.history[run].append(lane)
         self.lanes[ident] = lane
         return lane
 
@@ -271,13 +281,11 @@ class Store:
             if lane.run is run:
                 del self.lanes[ident]
 
-    def activation(self, lane: Lane, record: Record) -> Activation:
+    def activation(self, run: Run, record: Record) -> Activation:
         """One record as it stands now, for callers that want it at once."""
         index, kind_of_module, call, order, kind, leaf, tensor = record
         own = self.hooked[index].own
-        return Activation(
-            own, call, call, lane.run.number, order, kind, leaf, kind_of_module, tensor
-        )
+        return Activation(own, call, call, run.number, order, kind, leaf, kind_of_module, tensor)
 
 
 def collect(store: Store, records: Iterator[tuple[Run, list[Record]]]) -> tuple[Activation, ...]:
