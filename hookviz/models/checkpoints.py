@@ -69,16 +69,18 @@ def read_checkpoint(path: Path) -> Any:
             head = file.read(512)
     except OSError as error:
         raise WeightsError(f"The weights {path} cannot be read: {error.strerror}.") from error
-    if _looks_like_safetensors(path, head):
-        return _read_safetensors(path, head, size)
     if head.startswith(b"PK"):
         _check_archive(path)
         return _torch_load(path)
-    foreign = _foreign(head, path)
+    if head[8:9] == b"{":
+        return _read_safetensors(path, head, size)
+    foreign = _foreign(head)
     if foreign:
         raise WeightsError(f"{name} is {foreign}, not PyTorch weights.", remedy=ACCEPTED)
     if head.startswith(b"\x80"):
         return _torch_load(path)
+    if path.suffix.lower() == ".safetensors":
+        return _read_safetensors(path, head, size)
     raise WeightsError(f"{name} is not a file of PyTorch weights.", remedy=ACCEPTED)
 
 
@@ -98,7 +100,7 @@ def _regular_size(path: Path) -> int:
     return found.st_size
 
 
-def _foreign(head: bytes, path: Path) -> str:
+def _foreign(head: bytes) -> str:
     """What a file is that is no checkpoint; "" where its first bytes say nothing."""
     for magic, what in _OTHERS:
         if head.startswith(magic):
@@ -110,29 +112,22 @@ def _foreign(head: bytes, path: Path) -> str:
         return "XML text"
     if text.startswith((b"{", b"[")):
         return "JSON text"
-    if head[257:262] == b"ustar" or _is_tar(path, head):
+    if head[257:262] == b"ustar" or _is_tar(head):
         return "a tar archive (PyTorch's format before 0.1.10, or another archive)"
     printable = sum(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head)
     return "a text file" if printable == len(head) else ""
 
 
-def _is_tar(path: Path, head: bytes) -> bool:
-    if head.startswith(b"\x80"):
-        return False
+def _is_tar(head: bytes) -> bool:
+    """Whether a tar archive's first block has the right checksum (oldest ones have no magic)."""
     try:
-        return tarfile.is_tarfile(path)
-    except (OSError, ValueError, EOFError):
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except (tarfile.TarError, ValueError):
         return False
-
-
-def _looks_like_safetensors(path: Path, head: bytes) -> bool:
-    return path.suffix.lower() == ".safetensors" or (len(head) > 8 and head[8:9] == b"{")
+    return True
 
 
 def _read_safetensors(path: Path, head: bytes, size: int) -> dict[str, torch.Tensor]:
-    foreign = "" if head[8:9] == b"{" else _foreign(head, path)
-    if foreign:
-        raise WeightsError(f"{path.name} is {foreign}, not safetensors weights.", remedy=ACCEPTED)
     length = struct.unpack("<Q", head[:8])[0] if len(head) >= 8 else size + 1
     if length + 8 > size:
         raise WeightsError(

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import queue
 import shutil
 import threading
 import time
@@ -171,35 +172,33 @@ def _fetch_once(url: str, partial: Path, report: Progress, cancelled: Callable[[
     if have:
         headers["Range"] = f"bytes={have}-"
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - https of torchvision's enums or what the user set in its place
-    answer = _connect(request, cancelled)
-    if answer is None:  # 416: nothing after what is there; the hash will tell
-        return
-    with contextlib.closing(answer), partial.open("r+b") as file:
+    with _connection(request) as pieces:
+        answer = _next(pieces, CONNECT_SECONDS, cancelled, "no answer")
+        if isinstance(answer, Exception):
+            _explain(answer)
+            return  # 416: nothing after what is there; the hash will tell
         start = have if answer.status == 206 and _range_start(answer) == have else 0
-        total = start + int(answer.headers.get("Content-Length") or 0)
-        if total == start:
-            total = 0
+        length = answer.headers.get("Content-Length") or ""
+        total = start + int(length) if length.isdigit() else 0
         if answer.headers.get_content_type() == "text/html":
             raise _RefusedError("the server answered with a web page instead of the file")
         free = shutil.disk_usage(partial.parent).free
         if total - start > free:
             raise _RefusedError(f"it needs {total / 1e6:.0f} MB and {free / 1e6:.0f} MB are free")
-        file.truncate(start)
-        file.seek(start)
-        done = start
-        while True:
-            _stop_if(cancelled)
-            try:
-                piece = answer.read1(_PIECE)
-            except (OSError, http.client.HTTPException) as error:
-                raise _BrokenError(
-                    f"the connection broke at {done} of {total} bytes ({error})"
-                ) from None
-            if not piece:
-                break
-            file.write(piece)
-            done += len(piece)
-            report(done, total, "")
+        with partial.open("r+b") as file:
+            file.truncate(start)
+            file.seek(start)
+            done = start
+            while True:
+                broke = f"the connection broke at {done} of {total or 'unknown'} bytes"
+                piece = _next(pieces, STALL_SECONDS, cancelled, f"{broke}, nothing more came")
+                if isinstance(piece, Exception):
+                    raise _BrokenError(f"{broke} ({piece})")
+                if not piece:
+                    break
+                file.write(piece)
+                done += len(piece)
+                report(done, total, "")
         if total and done < total:
             raise _BrokenError(f"the connection broke at {done} of {total} bytes")
 
@@ -210,44 +209,64 @@ def _range_start(answer: Any) -> int:
     return int(start) if start.isdigit() else -1
 
 
-def _connect(request: urllib.request.Request, cancelled: Callable[[], bool]) -> Any:
-    """The server's answer, within ``CONNECT_SECONDS``; None for 416.
+@contextlib.contextmanager
+def _connection(request: urllib.request.Request) -> Iterator[queue.Queue[Any]]:
+    """A queue of what a server sends: its answer, then pieces, then b""; or an exception.
 
-    Looking up a name has no time limit of its own and cannot be interrupted, so the connection
-    is opened by a daemon thread, which is left behind where it hangs.
+    Looking up a name has no time limit of its own, and no blocking read can be cancelled, so a
+    daemon thread does both; it is left behind where it hangs.
     """
-    box: dict[str, Any] = {}
-    late = threading.Event()
+    pieces: queue.Queue[Any] = queue.Queue(maxsize=16)
+    gone = threading.Event()
 
-    def open_it() -> None:
+    def put(item: Any) -> None:
+        while not gone.is_set():
+            with contextlib.suppress(queue.Full):
+                pieces.put(item, timeout=0.1)
+                return
+
+    def stream() -> None:
         try:
-            box["answer"] = urllib.request.urlopen(request, timeout=STALL_SECONDS)  # noqa: S310 - see above
-        except BaseException as error:  # noqa: BLE001 - handed to the waiting thread
-            box["error"] = error
-        if late.is_set() and "answer" in box:
-            box["answer"].close()
+            with urllib.request.urlopen(request, timeout=STALL_SECONDS) as answer:  # noqa: S310 - see _fetch_once
+                put(answer)
+                while not gone.is_set():
+                    piece = answer.read1(_PIECE)
+                    put(piece)
+                    if not piece:
+                        return
+        except Exception as error:  # noqa: BLE001 - handed to the waiting thread
+            put(error)
 
-    thread = threading.Thread(target=open_it, name="hookviz-connect", daemon=True)
-    thread.start()
-    end = time.monotonic() + CONNECT_SECONDS
-    while thread.is_alive() and time.monotonic() < end:
-        thread.join(0.05)
-        if cancelled():
-            late.set()
-            _stop_if(cancelled)
-    if thread.is_alive():
-        late.set()
-        raise _BrokenError(f"no answer within {CONNECT_SECONDS:.0f} seconds")
-    error = box.get("error")
-    if error is None:
-        return box["answer"]
+    threading.Thread(target=stream, name="hookviz-download", daemon=True).start()
+    try:
+        yield pieces
+    finally:
+        gone.set()
+
+
+def _next(
+    pieces: queue.Queue[Any], seconds: float, cancelled: Callable[[], bool], said: str
+) -> Any:
+    """The next item of a connection, waited for while looking out for a cancel."""
+    end = time.monotonic() + seconds
+    while True:
+        _stop_if(cancelled)
+        try:
+            return pieces.get(timeout=0.05)
+        except queue.Empty:
+            if time.monotonic() > end:
+                raise _BrokenError(f"{said} within {seconds:g} seconds") from None
+
+
+def _explain(error: Exception) -> None:
+    """Raise what an exception of the connection means; return for 416."""
     if isinstance(error, urllib.error.HTTPError):
         error.close()
         if error.code == 416:
-            return None
+            return
         raise _RefusedError(f"the server answered {error.code} {error.reason}")
-    reason = getattr(error, "reason", error)
     if isinstance(error, OSError | http.client.HTTPException | ValueError):
+        reason = getattr(error, "reason", error)
         raise _BrokenError(f"no connection ({getattr(reason, 'strerror', None) or reason})")
     raise error
 

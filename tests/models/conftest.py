@@ -21,9 +21,10 @@ import torchvision.models as tv
 class WeightsServer:
     """Files over loopback, each served in its own good or bad way.
 
-    ``ways``: "good", "slow" (pauses between pieces), "cut" (breaks off halfway; resumable),
-    "cut without ranges" (breaks off and knows no Range), "always cut" (a few bytes, each time),
-    "silent" (accepts and says nothing), "page" (HTML), or an HTTP status such as "404".
+    ``ways``: "good"; "slow" (pauses between pieces); "cut" (breaks off halfway; resumable);
+    "cut without ranges" (breaks off and knows no Range); "always cut" (a few bytes, each time);
+    "stalls" (says nothing more from the middle on); "silent" (accepts and says nothing);
+    "page" (HTML); or an HTTP status such as "404".
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -68,7 +69,7 @@ def _handler(server: WeightsServer) -> type[BaseHTTPRequestHandler]:
             stop = len(body)
             if way == "always cut":
                 stop = min(start + 10, len(body) - 1)
-            elif way.startswith("cut") and first:
+            elif way.startswith(("cut", "stalls")) and first:
                 stop = len(body) // 2
             self.send_response(206 if start else 200)
             self.send_header("Content-Type", "application/octet-stream")
@@ -81,6 +82,8 @@ def _handler(server: WeightsServer) -> type[BaseHTTPRequestHandler]:
                     self.wfile.write(body[at : min(at + (1 << 16), stop)])
                     if way == "slow":
                         time.sleep(0.01)
+                if way == "stalls" and first:
+                    time.sleep(4)
             except OSError:  # the client went away: cancelled
                 pass
 
@@ -153,3 +156,26 @@ def served_squeezenet(
     member = tv.SqueezeNet1_1_Weights.DEFAULT
     monkeypatch.setattr(member.value, "url", weights_server.url(file))
     return ServedModel("squeezenet1_1", file, body, squeezenet_state, member)
+
+
+@pytest.fixture(scope="session")
+def as_file() -> Any:
+    """What torch.save makes of something, as bytes."""
+    return state_bytes
+
+
+class _Writes:
+    """Unpickling it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.write_text, (self.path, "ran"))
+
+
+@pytest.fixture
+def malicious(tmp_path: Path) -> tuple[bytes, Path]:
+    """A checkpoint that would write a file when it is unpickled, and that file."""
+    trace = tmp_path / "trace.txt"
+    return state_bytes({"state_dict": {"w": torch.zeros(2), "x": _Writes(trace)}}), trace

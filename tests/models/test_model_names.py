@@ -28,7 +28,9 @@ def test_every_builder_is_listed_vgg_and_resnet_first() -> None:
 
 def test_search_takes_words_and_globs() -> None:
     assert list_models("50 RESNET")[0] == "resnet50"
-    assert set(list_models("50 RESNET")) == {n for n in tv.list_models() if "resnet" in n and "50" in n}
+    assert set(list_models("50 RESNET")) == {
+        n for n in tv.list_models() if "resnet" in n and "50" in n
+    }
     assert list_models("vgg1?") == ["vgg11", "vgg13", "vgg16", "vgg19"]
     assert list_models("no such thing") == []
 
