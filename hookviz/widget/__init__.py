@@ -1,1 +1,72 @@
-"""To be written."""
+"""The app for JupyterLab, and its parts as widgets of their own.
+
+In: a model, an image, layers. Out: widgets. Must not know: the command line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hookviz.models import LoadedModel, load_model
+from hookviz.widget.choosing import is_at_hand
+from hookviz.widget.explorer import Explorer
+from hookviz.widget.image_input import ImageInput
+from hookviz.widget.layer_tree import LayerTree
+from hookviz.widget.map_gallery import MapGallery
+
+__all__ = ["Explorer", "ImageInput", "LayerTree", "MapGallery", "explore"]
+
+
+def explore(
+    model: Any = None,
+    image: Any = None,
+    layers: Any = None,
+    *,
+    device: str = "auto",
+) -> Explorer:
+    """Opens the app: choose a photo, tick layers, run, look.
+
+    As the last line of a notebook cell it is displayed once. Running the cell again closes the
+    app of its earlier run.
+
+    Args:
+        model: A module, a `LoadedModel` or a name that `load_model` takes; None is VGG16. A model
+            whose weights have to be downloaded is loaded after the app is on screen.
+        image: Anything that `read_image` takes; None waits for a photo.
+        layers: Layers ticked at the start; names or any selectors of `select_layers`.
+        device: "auto", "cpu", "cuda" or "mps".
+
+    Returns:
+        The widget. Its ``model``, ``image``, ``layers``, ``run`` and ``figures`` can be read and
+        set from other cells.
+
+    Raises:
+        HookvizError: Model, image, layers or device are unknown or cannot be used.
+
+    Examples:
+        >>> from torch import nn
+        >>> app = explore(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), layers=["0"])
+        >>> app.layers, app.why_not
+        (['0'], 'Choose an image.')
+        >>> app.close()
+    """
+    later = isinstance(model, str) and not is_at_hand(model)
+    loaded: LoadedModel | None = None
+    if not later:
+        loaded = load_model("vgg16" if model is None else model, device=device)
+    app = Explorer()
+    try:
+        if later:
+            app.device = "" if device == "auto" else device
+            app.layers = list([layers] if isinstance(layers, str) else layers or [])
+            app.choosing.load(model)
+        else:
+            app.model = loaded
+            if layers is not None:
+                app.layers = layers
+        if image is not None:
+            app.image = image
+    except BaseException:
+        app.close()
+        raise
+    return app

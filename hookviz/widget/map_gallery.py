@@ -1,0 +1,358 @@
+"""The gallery of feature maps as a widget of its own.
+
+In: activations. Out: cards with matplotlib grids, drawn when a page looks at them. Must not know:
+models, runs, images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from typing import Any
+
+import traitlets
+from matplotlib.figure import Figure
+
+from hookviz.capture.activation import Activation
+from hookviz.errors import RenderError
+from hookviz.render import GridOptions
+from hookviz.widget.bundle import module_text, style_text
+from hookviz.widget.cards import Card, arrange_cards
+from hookviz.widget.jobs import Worker
+from hookviz.widget.painting import Origin, PaintBox, Painted, draw_card
+from hookviz.widget.part import Part
+from hookviz.widget.view_options import VIEW_CHOICES, changed_options, view_of
+
+__all__ = ["Figures", "MapGallery"]
+
+# Cards beyond these are drawn when they come near the screen.
+_DRAWN_AHEAD = 24
+_EMPTY = "Nothing to show yet."
+
+
+class Figures(Mapping[str, Figure]):
+    """The shown layers' figures by label, drawn when they are asked for.
+
+    A label is the layer's name, with "call 2 of 3" where it ran several times.
+    """
+
+    def __init__(self, gallery: MapGallery) -> None:
+        self._gallery = gallery
+
+    def _cards(self) -> dict[str, Card]:
+        return {
+            card.activation.label: card
+            for card in self._gallery.shown_cards
+            if card.activation is not None
+        }
+
+    def __getitem__(self, label: str) -> Figure:
+        return self._gallery.draw(self._cards()[label].key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cards())
+
+    def __len__(self) -> int:
+        return len(self._cards())
+
+    def __repr__(self) -> str:
+        return f"Figures({list(self)})"
+
+
+class MapGallery(Part):
+    """Shows activations as cards: one per layer and call, in order of execution.
+
+    Nothing is drawn before a page shows the widget, and pictures never become part of the
+    notebook. What a page shows is drawn on a thread of its own, near cards first.
+
+    Args:
+        activations: What to show first.
+        options: How to draw.
+
+    Attributes:
+        activations: The tensors shown. Set it to show others.
+        options: How they are drawn (a `GridOptions`). Set it, also in part: `draw_with`.
+        figures: Mapping from label to matplotlib Figure, drawn on access.
+    """
+
+    _esm = module_text("gallery.js")
+    _css = style_text("base.css", "gallery.css")
+
+    cards = traitlets.List().tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+    choices = traitlets.Dict().tag(sync=True)
+    empty = traitlets.Unicode(_EMPTY).tag(sync=True)
+    options = traitlets.Instance(GridOptions)
+    activations = traitlets.Tuple()
+
+    def __init__(
+        self,
+        activations: Iterable[Activation] = (),
+        options: GridOptions | None = None,
+        **traits: Any,
+    ) -> None:
+        start = options or GridOptions()
+        self._cards: dict[str, Card] = {}
+        self._waiting: Mapping[str, tuple[str, str]] = {}
+        self._plain = Origin()
+        self._box = PaintBox()
+        self._near: set[str] = set()
+        self._look: dict[str, Any] | None = None
+        self._current = ""
+        self._sent: dict[str, int] = {}
+        self._after_painting: Callable[[], None] | None = None
+        super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
+        self._painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
+        self.observe(self._on_options, "options")
+        self.observe(self._on_activations, "activations")
+        self.activations = tuple(activations)
+
+    # ── what Python sets
+
+    def show(
+        self,
+        activations: Iterable[Activation],
+        *,
+        waiting: Mapping[str, tuple[str, str]] | None = None,
+        origins: Mapping[str, Origin] | None = None,
+        stale: Container[str] = (),
+        order: Mapping[str, int] | None = None,
+    ) -> None:
+        """Shows activations, and names the layers that are still waited for.
+
+        Args:
+            activations: What to show.
+            waiting: Type and what to say, by layer, for layers without an activation.
+            origins: Where the values come from, by layer.
+            stale: Layers whose values are from an earlier image or model.
+            order: Place in the order of execution by "layer#call", see `arrange_cards`.
+        """
+        self._waiting = dict(waiting or {})
+        shown = tuple(activations)
+        self._trait_values["activations"] = shown
+        self._cards = arrange_cards(self._cards, shown, self._waiting, order)
+        for card in self._cards.values():
+            card.origin = (origins or {}).get(card.layer)
+            card.stale = card.layer in stale and card.activation is not None
+        self._publish()
+        self._repaint()
+
+    def draw_with(self, **changes: Any) -> None:
+        """Changes some of the options, by the names of `GridOptions`.
+
+        Raises:
+            RenderError: A value is not legal; nothing is changed.
+        """
+        self.options = self.options.replace(**changes)
+
+    def draw(self, key: str) -> Figure:
+        """A card's figure, new each time.
+
+        Args:
+            key: The card's key, "layer#call".
+        """
+        card = self._cards[key]
+        if card.activation is None:
+            raise RenderError(f"Layer '{card.layer}' has nothing to show: {card.reason}")
+        options = self.options_of(card)
+        return draw_card(
+            card.activation, options, card.origin or self._plain, statistics=card.statistics
+        ).figure
+
+    @property
+    def figures(self) -> Figures:
+        """The shown layers' figures by label, drawn when they are asked for."""
+        return Figures(self)
+
+    @property
+    def shown_cards(self) -> list[Card]:
+        """The cards with something to show, in order of execution."""
+        return [card for card in self._cards.values() if card.activation is not None]
+
+    @property
+    def current(self) -> Card | None:
+        """The card that was used last; the first one where none was."""
+        card = self._cards.get(self._current)
+        return card or next(iter(self._cards.values()), None)
+
+    def card(self, key: str) -> Card | None:
+        """A card by its key."""
+        return self._cards.get(key)
+
+    def options_of(self, card: Card) -> GridOptions:
+        """How a card is drawn on the page now: its page, the page's width and theme."""
+        look = self._look or {}
+        return self.options.replace(page=card.page, **look)
+
+    def pictures(self, count: int) -> list[bytes]:
+        """The PNGs of the first shown cards, painted where they are not there yet."""
+        return [painted.png for painted in map(self._painted, self.shown_cards[:count]) if painted]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until everything near the screen is drawn."""
+        return self._painter.wait(timeout)
+
+    def after_painting(self, task: Callable[[], None] | None) -> None:
+        """Sets what is called on the drawing thread once nothing is left to draw."""
+        self._after_painting = task
+
+    def close(self) -> None:
+        """Ends the drawing thread and takes the widget away."""
+        self._painter.close()
+        self._box.forget()
+        self._look = None
+        super().close()
+
+    def open(self) -> None:
+        """Brings the widget up, also after `close`."""
+        if hasattr(self, "_painter"):
+            self._painter.reopen()
+        super().open()
+
+    # ── inside
+
+    def _on_activations(self, _change: Any) -> None:
+        self.show(self.activations)
+
+    def _on_options(self, _change: Any) -> None:
+        self.view = view_of(self.options)
+        for card in self._cards.values():
+            card.version += 1
+            card.page = 0
+        self._publish()
+        self._repaint()
+
+    def _publish(self) -> None:
+        self.cards = [card.public() for card in self._cards.values()]
+
+    def _rank(self, key: Hashable) -> tuple[int, int]:
+        if key == "after":
+            return (2, 0)
+        place = list(self._cards).index(str(key)) if key in self._cards else 0
+        return (0 if key in self._near else 1, place)
+
+    def _repaint(self) -> None:
+        """Has all cards drawn that a page looks at and whose picture it does not have."""
+        if self._look is None:
+            return
+        for place, card in enumerate(self._cards.values()):
+            wanted = place < _DRAWN_AHEAD or card.key in self._near
+            fresh = self._sent.get(card.key) == card.version
+            if card.activation is not None and not card.collapsed and wanted and not fresh:
+                self._order(card.key)
+        if self._after_painting is not None:
+            task = self._after_painting
+            self._painter.later("after", lambda _cancelled: task())
+
+    def _order(self, key: str) -> None:
+        self._painter.later(key, lambda _cancelled: self._send_picture(key))
+
+    def _painted(self, card: Card) -> Painted | None:
+        shown = card.activation
+        if shown is None:
+            return None
+        options = self.options_of(card)
+        return self._box.paint(
+            shown, options, card.origin or self._plain, statistics=card.statistics
+        )
+
+    def _send_picture(self, key: str) -> None:
+        card = self._cards.get(key)
+        if card is None or self.comm is None:
+            return
+        version = card.version
+        message = {"type": "pixels", "key": key, "version": version}
+        try:
+            painted = self._painted(card)
+        except RenderError as error:
+            self.send({**message, "error": str(error)})
+            self._sent[key] = version
+            return
+        if painted is None or card.version != version:
+            return  # a newer order is waiting
+        card.page = painted.facts["page"]
+        self._sent[key] = version
+        self.send({**message, **painted.facts}, buffers=[painted.png])
+
+    # ── messages of the page
+
+    def _take_look(self, content: dict[str, Any]) -> None:
+        ratio = min(3.0, max(1.0, float(content.get("ratio", 1.0))))
+        self._look = {
+            "width": min(6000, max(200, int(content.get("width", 1200)))),
+            "dpi": 100.0 * ratio,
+            "style": "dark" if content.get("style") == "dark" else "light",
+        }
+
+    def _hear_hello(self, content: dict[str, Any], _buffers: Any) -> None:
+        # A page begins to look: a first one, or one that was loaded again.
+        self._take_look(content)
+        self._sent.clear()
+        self._repaint()
+
+    def _hear_look(self, content: dict[str, Any], _buffers: Any) -> None:
+        self._take_look(content)
+        for card in self._cards.values():
+            card.version += 1
+        self._publish()
+        self._repaint()
+
+    def _hear_near(self, content: dict[str, Any], _buffers: Any) -> None:
+        self._near = {str(key) for key in content.get("keys", [])}
+        self._repaint()
+
+    def _hear_current(self, content: dict[str, Any], _buffers: Any) -> None:
+        self._current = str(content.get("key", ""))
+
+    def _hear_view(self, content: dict[str, Any], _buffers: Any) -> None:
+        try:
+            self.options = changed_options(self.options, content["changes"], self._range())
+        finally:
+            self._restate()
+        self.clear_problem()
+
+    def _restate(self) -> None:
+        # A refused value must not stay in the control that it was typed into.
+        self.view = {}
+        self.view = view_of(self.options)
+
+    def _range(self) -> tuple[float, float] | None:
+        """The values that a fixed scale begins with: those of the current card."""
+        card = self.current
+        painted = None if card is None else self._painted(card)
+        if painted is None or painted.facts["low"] is None:
+            return None
+        return painted.facts["low"], painted.facts["high"]
+
+    def _change(self, content: dict[str, Any]) -> Card | None:
+        card = self._cards.get(str(content.get("key", "")))
+        if card is not None:
+            self._current = card.key
+            card.version += 1
+        return card
+
+    def _hear_page(self, content: dict[str, Any], _buffers: Any) -> None:
+        if card := self._change(content):
+            card.page = max(0, int(content.get("page", 0)))
+            # The page itself counts up as well: nothing but the picture has to travel.
+            self._trait_values["cards"] = [c.public() for c in self._cards.values()]
+            self._order(card.key)
+
+    def _hear_collapse(self, content: dict[str, Any], _buffers: Any) -> None:
+        if card := self._change(content):
+            card.collapsed = bool(content.get("on"))
+            self._publish()
+            self._repaint()
+
+    def _hear_statistics(self, content: dict[str, Any], _buffers: Any) -> None:
+        if card := self._change(content):
+            card.statistics, card.page = bool(content.get("on")), 0
+            self._publish()
+            self._repaint()
+
+    def _hear_leaf(self, content: dict[str, Any], _buffers: Any) -> None:
+        card = self._cards.get(str(content.get("key", "")))
+        if card is not None and str(content.get("leaf", "")) in card.leaves:
+            self._change(content)
+            card.leaf, card.page = str(content["leaf"]), 0
+            self._publish()
+            self._repaint()

@@ -1,0 +1,104 @@
+"""The picture that a saved notebook shows where no kernel runs.
+
+In: the last result's grids. Out: an image output beside the app's. Must not know: how grids are
+drawn, runs, models.
+
+A widget without its kernel is an error text in the notebook. Two more outputs stand behind the
+app's own: a style that hides that text, and hides the picture while the app is alive; and the
+picture, replaced after each run under its display id.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from PIL import Image
+
+__all__ = ["Still", "still_picture"]
+
+WIDTH = 900
+_HEIGHT = 1800
+_GAP = 12
+
+# The app's output comes first, then this style, then the picture: each hides by its neighbours.
+_STYLE = (
+    '<div class="hookviz-static"></div><style>'
+    ".jp-OutputArea-child:has(.hookviz-static){display:none}"
+    ".jp-OutputArea-child:has(.hv-app:not([data-state=dead]))+.jp-OutputArea-child:has(.hookviz-static)"
+    "+.jp-OutputArea-child{display:none}"
+    ".jp-OutputArea-child:has(>.jupyter-widgets:not(:has(*))):has(+.jp-OutputArea-child .hookviz-static)"
+    "{display:none}</style>"
+)
+
+
+class Still:
+    """The two outputs behind an app."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+
+    def place(self) -> None:
+        """Puts the outputs after the app's, in the cell that displays it."""
+        from IPython.display import display
+
+        self.id = uuid.uuid4().hex
+        display({"text/html": _STYLE, "text/plain": ""}, raw=True)
+        display({"text/plain": ""}, raw=True, display_id=self.id)
+
+    def update(self, pngs: Sequence[bytes]) -> None:
+        """Replaces the picture.
+
+        Args:
+            pngs: Grids, most important first.
+        """
+        if self.id is None or not pngs:
+            return
+        publisher = _publisher()
+        if publisher is not None:
+            png = base64.b64encode(still_picture(pngs)).decode("ascii")
+            publisher.publish(
+                data={"image/png": png, "text/plain": "The last result of hookviz."},
+                metadata={},
+                transient={"display_id": self.id},
+                update=True,
+            )
+
+
+def _publisher() -> Any:
+    from IPython import get_ipython  # type: ignore[attr-defined]  # a lazy name
+
+    return getattr(get_ipython(), "display_pub", None)
+
+
+def still_picture(pngs: Sequence[bytes]) -> bytes:
+    """Grids one under the other as one small PNG of 256 colours.
+
+    Args:
+        pngs: The grids; those that would make the picture too tall are left out.
+
+    Returns:
+        A PNG of at most 900 × 1800 pixels.
+    """
+    parts: list[Image.Image] = []
+    height = 0
+    for png in pngs:
+        image = Image.open(io.BytesIO(png)).convert("RGB")
+        if image.width > WIDTH:
+            image = image.resize((WIDTH, round(image.height * WIDTH / image.width)), Image.LANCZOS)
+        if parts and height + _GAP + image.height > _HEIGHT:
+            break
+        height += image.height + (_GAP if parts else 0)
+        parts.append(image)
+    ground = parts[0].getpixel((0, 0))
+    sheet = Image.new("RGB", (max(p.width for p in parts), min(height, _HEIGHT)), ground)
+    top = 0
+    for part in parts:
+        sheet.paste(part, (0, top))
+        top += part.height + _GAP
+    file = io.BytesIO()
+    sheet.quantize(256).save(file, "PNG", optimize=True)
+    return file.getvalue()

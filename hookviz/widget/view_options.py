@@ -1,0 +1,109 @@
+"""The view controls and the drawing options that they stand for.
+
+In: what the user chose, as texts and numbers of a page. Out: checked GridOptions. Must not know:
+widgets, activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hookviz.errors import RenderError
+from hookviz.render import GridOptions
+
+__all__ = ["VIEW_CHOICES", "changed_options", "view_of"]
+
+VIEW_CHOICES: dict[str, Any] = {
+    "cmaps": [
+        "auto", "viridis", "magma", "inferno", "cividis", "gray", "RdBu_r", "coolwarm", "turbo",
+    ],
+    "scales": [
+        ["auto", "automatic"],
+        ["channel", "per channel"],
+        ["layer", "per layer"],
+        ["symmetric", "symmetric"],
+        ["percentile", "percentile 1–99"],
+        ["fixed", "fixed"],
+    ],
+    "orders": [
+        ["index", "index"],
+        ["mean", "mean"],
+        ["max", "maximum"],
+        ["variance", "variance"],
+        ["sparsity", "sparsity"],
+    ],
+}  # fmt: skip
+_NAMES = (
+    "cmap", "scale", "order", "per_page", "channels", "summary", "hide_dead", "overlay",
+    "vmin", "vmax",
+)  # fmt: skip
+
+
+def view_of(options: GridOptions) -> dict[str, Any]:
+    """The controls' values for drawing options.
+
+    Examples:
+        >>> view_of(GridOptions(channels=(0, 3)))["channels"]
+        '0,3'
+    """
+    view = {name: getattr(options, name) for name in _NAMES}
+    channels = view["channels"]
+    if channels is not None and not isinstance(channels, str):
+        view["channels"] = ",".join(str(c) for c in channels)
+    view["channels"] = view["channels"] or ""
+    view["overlay"] = options.opacity > 0
+    for name in ("vmin", "vmax"):
+        view[name] = "" if view[name] is None else f"{view[name]:.6g}"
+    return view
+
+
+def changed_options(
+    options: GridOptions, changes: Mapping[str, Any], span: tuple[float, float] | None = None
+) -> GridOptions:
+    """Drawing options after the user changed something.
+
+    Args:
+        options: Those before.
+        changes: New values by name, as they come from controls; other names are left out.
+        span: Lowest and highest value to begin a fixed scale with; None is 0 to 1.
+
+    Returns:
+        The new options.
+
+    Raises:
+        RenderError: A value is not legal.
+
+    Examples:
+        >>> changed_options(GridOptions(), {"scale": "fixed"}, (-1.0, 2.0)).vmax
+        2.0
+    """
+    wanted = {name: value for name, value in changes.items() if name in _NAMES}
+    for name in ("vmin", "vmax"):
+        if name in wanted:
+            wanted[name] = _value(name, wanted[name])
+    if "channels" in wanted:
+        wanted["channels"] = str(wanted["channels"] or "").strip() or None
+    scale = wanted.get("scale", options.scale)
+    if scale == "fixed":
+        low, high = span or (0.0, 1.0)
+        if low >= high:
+            low, high = low - 0.5, low + 0.5
+        for name, start in (("vmin", low), ("vmax", high)):
+            if wanted.get(name, getattr(options, name)) is None:
+                wanted[name] = start
+    elif scale not in ("fixed", "shared"):
+        wanted["vmin"] = wanted["vmax"] = None
+    return options.replace(**wanted)
+
+
+def _value(name: str, text: Any) -> float | None:
+    if text is None or str(text).strip() == "":
+        return None
+    try:
+        return float(str(text).replace("−", "-").replace(",", "."))
+    except ValueError:
+        word = "Lowest" if name == "vmin" else "Highest"
+        raise RenderError(
+            f"{word} value is '{text}'; it must be a number.", remedy="For example -1.5 or 2e-3."
+        ) from None
