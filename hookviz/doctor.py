@@ -141,9 +141,10 @@ def _servers() -> dict[str, list[Path]]:
 
 
 def _cache() -> Finding:
-    from hookviz.models import cached_weights, weights_folder
+    from hookviz.models import cached_weights
+    from hookviz.models.weights import cache_folder
 
-    folder = weights_folder()
+    folder = cache_folder()
     parent = next((p for p in [folder, *folder.parents] if p.exists()), folder)
     if not os.access(parent, os.W_OK):
         return Finding(

@@ -85,17 +85,22 @@ def _port_is_free(port: int) -> bool:
 
 
 @click.command(cls=SentenceCommand)
-def weights() -> None:
+@click.option("--check", is_flag=True, help="Read every file and compare its hash with its name.")
+def weights(check: bool) -> None:
     """List the model weights that are on this machine."""
-    from hookviz.models import cached_weights, weights_folder
+    from hookviz.models import cached_weights
+    from hookviz.models.weights import cache_folder
 
-    files = cached_weights()
-    click.echo(f"torch's cache: {weights_folder()}")
+    files = cached_weights(check=check)
+    click.echo(f"torch's cache: {cache_folder()}")
     if not files:
         click.echo("No weights there. VGG16's convolutions ship with hookviz and need no download.")
         return
-    rows = [("file", "MB", "belongs to")]
-    rows += [(f.path.name, f"{f.bytes / 1e6:,.1f}", f.weights or "unknown") for f in files]
+    rows = [("file", "MB", "state", "belongs to")]
+    rows += [
+        (f.path.name, f"{f.bytes / 1e6:,.1f}", f.state, ", ".join(f.models) or "unknown")
+        for f in files
+    ]
     click.echo(columns(rows))
 
 

@@ -57,22 +57,32 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
     """List the layers of MODEL: name, type, parameters."""
     from hookviz.capture import list_layers
     from hookviz.images import read_image
+    from hookviz.models import load_model
 
     if image is None and weights == "auto":
         # Names, types and sizes are the same without weights; nothing is downloaded for a list.
-        from hookviz.models import outline
-
-        loaded = outline(model, device=device)
+        # vgg16 needs none: it is in the cache or bundled, and the bundled one has fewer layers.
+        loaded = load_model(model, weights="auto" if model == "vgg16" else None, device="cpu")
     else:
         loaded = _load(model, weights, device)
     rows = list_layers(loaded.module)
     shapes: dict[str, list[str]] = {}
+    calls: dict[str, int] = {}
     if image is not None:
         from hookviz.run import run_model
 
-        run = run_model(loaded, read_image(_image_source(image)), [row.name for row in rows])
+        # On the meta device a tensor keeps its shape and costs no memory.
+        run = run_model(
+            loaded,
+            read_image(_image_source(image)),
+            [row.name for row in rows],
+            transform=lambda tensor: tensor.to("meta"),
+        )
         for activation in run.activations:
-            shapes.setdefault(activation.layer, []).append("×".join(map(str, activation.shape)))
+            calls[activation.layer] = activation.calls
+            leaf = f"{activation.leaf}: " if activation.leaf else ""
+            shape = "×".join(map(str, activation.shape))
+            shapes.setdefault(activation.layer, []).append(f"{leaf}{shape}")
     table = [("layer", "type", "parameters") + (("calls", "output shapes") if image else ())]
     for row in rows:
         if search.lower() not in f"{row.name} {row.type}".lower():
@@ -80,7 +90,7 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         line = (row.name or "(model)", row.type, f"{row.parameters:,}")
         if image is not None:
             seen = shapes.get(row.name, [])
-            line += (str(len(seen)), ", ".join(dict.fromkeys(seen)) or "did not run")
+            line += (str(calls.get(row.name, 0)), ", ".join(dict.fromkeys(seen)) or "did not run")
         table.append(line)
     if len(table) == 1:
         raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
@@ -159,7 +169,7 @@ def maps(
     picture = read_image(_image_source(image))
     loaded = _load(model, weights, device)
     wanted = select_layers(loaded.module, list(layer_names))
-    with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False) as bar:
+    with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
         run = run_model(
             loaded, picture, list(layer_names), on_activation=lambda _activation: bar.update(1)
         )
@@ -173,7 +183,7 @@ def maps(
     if values is not None:
         what.add("values")
         extra["values"] = values
-    with tqdm(desc="writing", unit="file", leave=False) as bar:
+    with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int, _file: str) -> None:
             bar.total = total

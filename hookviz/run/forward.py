@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookviz.capture import Activation, Capture, select_layers
 from hookviz.errors import RunCancelled
@@ -53,6 +53,7 @@ def run_model(
     preprocess: Preprocessing | Callable[..., Any] | None = None,
     inputs: bool = False,
     stop_early: bool = False,
+    transform: Callable[[Tensor], Tensor] | None = None,
     on_activation: Callable[[Activation], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     keep_partial: bool = False,
@@ -69,6 +70,7 @@ def run_model(
         preprocess: In place of the model's own preprocessing.
         inputs: Also keep what the layers received.
         stop_early: End the forward after the last asked layer; there are no predictions then.
+        transform: Applied to each tensor inside the hook, see `hookviz.Capture`.
         on_activation: Called with each activation as soon as it is there, within the forward.
         cancelled: Asked before every module; True ends the forward.
         keep_partial: Give a Run with ``error`` set where the forward fails or is cancelled,
@@ -98,6 +100,7 @@ def run_model(
         layers,
         inputs=inputs,
         stop_early=stop_early,
+        transform=transform,
         eval_mode=True,
         on_activation=on_activation,
         cancelled=cancelled,

@@ -60,13 +60,14 @@ def test_manifest_has_the_oxford_figures(
     exported: Path, layer: str, minimum: float, maximum: float, mean: float
 ) -> None:
     manifest = json.loads((exported / "manifest.json").read_text(encoding="utf-8"))
-    (entry,) = [e for e in manifest["activations"] if e["layer"] == layer]
+    (entry,) = [e for e in manifest["layers"] if e["layer"] == layer]
     channels = entry["channels"]
-    assert len(channels) == entry["shape"][1]
-    assert min(c["min"] for c in channels) == pytest.approx(minimum, rel=2e-3)
-    assert max(c["max"] for c in channels) == pytest.approx(maximum, rel=2e-3)
+    assert channels["count"] == entry["shape"][1] == len(channels["mean"])
+    assert min(channels["min"]) == entry["min"] == pytest.approx(minimum, rel=2e-3)
+    assert max(channels["max"]) == entry["max"] == pytest.approx(maximum, rel=2e-3)
     # All maps of a layer have one size, so the mean of means is the mean.
-    assert sum(c["mean"] for c in channels) / len(channels) == pytest.approx(mean, rel=2e-3)
+    assert sum(channels["mean"]) / channels["count"] == pytest.approx(mean, rel=2e-3)
+    assert entry["order"] == {"features.0": 1, "features.28": 2}[layer]
 
 
 def test_layers_lists_names_types_and_parameters() -> None:
