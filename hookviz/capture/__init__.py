@@ -7,15 +7,50 @@ files, widgets.
 from __future__ import annotations
 
 from hookviz.capture.activation import Activation, Kind
+from hookviz.capture.changes import (
+    add_noise,
+    clamp_gradients,
+    patch,
+    replace_gradient,
+    replace_input,
+    replace_output,
+)
+from hookviz.capture.channels import scale_channels, zero_channels
+from hookviz.capture.clip import GradientClipping, clip_gradients
+from hookviz.capture.edits import Editing, edit
+from hookviz.capture.effect import Effect, effect
 from hookviz.capture.layers import LayerInfo, LayerSelector, list_layers, select_layers
+from hookviz.capture.loaders import extract_features
 from hookviz.capture.session import Capture
+from hookviz.capture.sites import Edit
+from hookviz.capture.verbose import ExecutionRow, VerboseExecution
+from hookviz.capture.wrappers import FeatureExtractor
 
 __all__ = [
     "Activation",
     "Capture",
+    "Edit",
+    "Editing",
+    "Effect",
+    "ExecutionRow",
+    "FeatureExtractor",
+    "GradientClipping",
     "Kind",
     "LayerInfo",
     "LayerSelector",
+    "VerboseExecution",
+    "add_noise",
+    "clamp_gradients",
+    "clip_gradients",
+    "edit",
+    "effect",
+    "extract_features",
     "list_layers",
+    "patch",
+    "replace_gradient",
+    "replace_input",
+    "replace_output",
+    "scale_channels",
     "select_layers",
+    "zero_channels",
 ]

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import torch
 from torch import nn
 
+from hookviz.capture.guard import bypass_compiled
 from hookviz.capture.layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture.leaves import describe, leaves
 from hookviz.errors import CaptureError
@@ -132,6 +133,8 @@ class VerboseExecution(nn.Module):
         telling = _Telling(watched, (self.stream or sys.stdout) if self.live else None)
         try:
             with ExitStack() as stack:
+                for undo in bypass_compiled(self.model):
+                    stack.callback(undo)
                 for name, module in watched.items():
                     telling.hook(name, module, stack)
                 return resolve(self.model)(*args, **kwargs)

@@ -25,6 +25,7 @@ from hookviz.capture.channels import scale_channels, zero_channels
 from hookviz.capture.edits import edit
 from hookviz.capture.effect import effect
 from hookviz.capture.rebuild import change_leaves
+from hookviz.capture.session import Capture
 from hookviz.errors import CaptureError, LayerError
 
 
@@ -670,6 +671,79 @@ def test_checkpointing_with_a_generator_is_refused():
             out.sum().backward()
     with edit(net, add_noise("inner.0", 0.1)):
         net(torch.ones(2, 3, requires_grad=True)).sum().backward()
+
+
+# Beside a capture ------------------------------------------------------------------------------
+
+
+def test_who_comes_first_acts_first():
+    net = small()
+    with torch.no_grad():
+        plain = net[0](X)
+        halve = scale_channels("0", [0, 1, 2, 3], 0.5)
+        with Capture(net, "0") as cap, edit(net, halve):
+            net(X)
+        assert torch.equal(cap.output("0"), plain)  # what the layer itself gave
+        with edit(net, halve), Capture(net, "0") as cap:
+            net(X)
+        assert torch.equal(cap.output("0"), plain * 0.5)  # what goes on
+        with Capture(net, "1") as cap, edit(net, halve):
+            net(X)
+        assert torch.equal(cap.output("1"), (plain * 0.5).relu())  # a later layer sees the edit
+    assert hook_count(net) == 0
+
+
+def test_inputs_captured_before_and_after_an_edit():
+    net = small()
+    with torch.no_grad():
+        plain = net[0](X)
+        negate = replace_input("1", lambda t: -t)
+        with Capture(net, "1", inputs=True) as cap, edit(net, negate):
+            net(X)
+        assert torch.equal(cap.input("1"), plain)
+        assert torch.equal(cap.output("1"), (-plain).relu())
+        with edit(net, negate), Capture(net, "1", inputs=True) as cap:
+            net(X)
+        assert torch.equal(cap.input("1"), -plain)
+
+
+@pytest.mark.parametrize("layer", ["0", "1"])
+@pytest.mark.parametrize("capture_first", [True, False])
+def test_captured_gradients_are_those_that_the_edit_made(layer, capture_first):
+    net, twin = small(), small()
+    with Capture(twin, layer, gradients=True) as plain:
+        twin(X).sum().backward()
+    triple = replace_gradient(layer, lambda g: g * 3)
+    capture = Capture(net, layer, gradients=True)
+    first, second = (capture, edit(net, triple)) if capture_first else (edit(net, triple), capture)
+    with first, second:
+        net(X).sum().backward()
+    torch.testing.assert_close(capture.gradient(layer), plain.gradient(layer) * 3)
+
+
+def test_captured_activation_patched_into_another_picture():
+    net = small()
+    one, other = X[:1], X[1:]
+    with torch.no_grad(), Capture(net, "1") as cap:
+        wanted = net(one)
+    before = cap.output("1").clone()
+    found = effect(net, other, patch(cap.activations[0]))
+    assert torch.equal(found.after, wanted)
+    assert torch.equal(cap.output("1"), before)
+
+
+def test_edit_and_early_stop():
+    net = small()
+    with torch.no_grad(), edit(net, zero_channels("0", 0)):
+        with Capture(net, "0", stop_early=True) as cap:
+            assert net(X) is None
+        assert float(cap.output("0")[:, 0].abs().max()) == 0
+        assert float(net(X).abs().max()) > 0
+    with edit(net, replace_output("0", lambda t: t + 1, call=1)) as editing:
+        with Capture(net, "0", stop_early=True) as cap:
+            net(X)
+        net(X)
+    assert editing.counts == [2]  # a forward that was stopped has ended, too
 
 
 # Lifetime --------------------------------------------------------------------------------------
