@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.render.typeset import Label, lay
+from hookviz.render.typeset import Label, inked
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
@@ -91,8 +91,18 @@ class Mosaic(AxesImage):
 
     def __init__(self, axes: Axes, rgba: NDArray[np.uint8], **settings: Any) -> None:
         super().__init__(axes, interpolation="nearest", origin="upper", resample=False, **settings)
-        self.set_data(rgba)
+        # matplotlib would check and copy all of it; that waits until something needs it.
+        self._rgba: NDArray[np.uint8] | None = rgba
         self._upturned = np.ascontiguousarray(rgba[::-1])
+
+    def get_array(self) -> Any:
+        """See matplotlib: the colours shown."""
+        return super().get_array() if self._rgba is None else self._rgba
+
+    def set_data(self, A: Any) -> None:  # noqa: N803  # matplotlib's name for it
+        """See matplotlib: show something else, from now on resampled."""
+        self._rgba = None
+        super().set_data(A)
 
     def make_image(
         self, renderer: Any, magnification: float = 1.0, unsampled: bool = False
@@ -101,15 +111,29 @@ class Mosaic(AxesImage):
         box = self.get_window_extent()
         rows, columns = self._upturned.shape[:2]
         fits = (
-            isinstance(renderer, RendererAgg)
+            self._rgba is not None
+            and isinstance(renderer, RendererAgg)
             and magnification == 1.0
             and not unsampled
             and abs(box.width - columns) < 0.5
             and abs(box.height - rows) < 0.5
         )
         if not fits:
+            if self._rgba is not None:
+                super().set_data(self._rgba)
             return super().make_image(renderer, magnification, unsampled)
         return self._upturned, round(box.x0), round(box.y0), IdentityTransform()
+
+
+class PictureAxes(Axes):
+    """Axes made without the grid lines that a picture never has, which halves their cost."""
+
+    _ready = False
+
+    def grid(self, *args: Any, **settings: Any) -> None:
+        """See matplotlib; while the axes are being made, nothing happens."""
+        if self._ready:
+            super().grid(*args, **settings)
 
 
 def add_mosaic(
@@ -150,7 +174,10 @@ def add_axes(figure: Figure, left: int, top: int, width: int, height: int) -> Ax
         width / figure.bbox.width,
         height / figure.bbox.height,
     )
-    return figure.add_axes(fractions)
+    axes = PictureAxes(figure, fractions)
+    axes._ready = True  # noqa: SLF001  # its own flag
+    figure.add_axes(axes)
+    return axes
 
 
 class Captions(Artist):
@@ -216,11 +243,12 @@ class Captions(Artist):
         context = renderer.new_gc()
         left = label.x * zoom - (face.width(label.text) if label.right else 0)
         if isinstance(renderer, RendererAgg):
-            above, below = int(face.pixels * 1.3) + 2, int(face.pixels * 0.5) + 2
-            ink = np.zeros((above + below, face.width(label.text) + 6, 4), np.uint8)
-            lay([Label(label.text, 2, above, label.colour, face)], ink)
-            bottom = int(height) - round(label.y * zoom) - below
-            renderer.draw_image(context, round(left) - 2, bottom, np.ascontiguousarray(ink[::-1]))
+            cover, before, above = inked(face, label.text)
+            ink = np.empty((*cover.shape, 4), np.uint8)
+            ink[..., :3] = [round(255 * c) for c in label.colour[:3]]
+            ink[..., 3] = cover[::-1]
+            bottom = int(height) - round(label.y * zoom) - (len(cover) - above)
+            renderer.draw_image(context, round(left) - before, bottom, ink)
         else:
             context.set_foreground(label.colour, isRGBA=True)
             y = label.y * zoom

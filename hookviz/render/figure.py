@@ -99,7 +99,7 @@ def mosaic_of(
     table: ColourTable,
     grid: TileGrid,
     options: GridOptions,
-    face: tuple[float, float, float, float],
+    colours: Palette,
     background: NDArray[np.uint8] | None,
 ) -> NDArray[np.uint8]:
     """(height, width, 4) uint8: every tile of the page, gutters in the page's own colour."""
@@ -118,8 +118,11 @@ def mosaic_of(
     tiles = coloured(levels, table)
     if free:
         tiles = enlarge(tiles, grid.size)
+    if scale.per_channel:
+        _neutral(tiles, levels, low == high, colours)
     if background is not None:
         tiles = _overlaid(tiles, background, options.opacity)
+    face = colours.face
     ground = packed(np.round(np.array(face[:3]) * 255).astype(np.uint8), round(face[3] * 255))
     canvas = np.full(grid.shape, ground, np.uint32)
     compose(tiles, grid, canvas)
@@ -131,6 +134,18 @@ def mosaic_of(
         cells = np.repeat(np.repeat(cells, tall, axis=1), wide, axis=2)
         compose(cells, replace(grid, scale=(0, 0)), canvas, top=grid.head)
     return canvas.view(np.uint8).reshape(*canvas.shape, 4)
+
+
+def _neutral(
+    tiles: NDArray[np.uint32], levels: Levels, constant: NDArray[np.bool_], colours: Palette
+) -> None:
+    """A map of one value has no place on a scale of its own: it takes the page's faint colour."""
+    faint = packed(np.round(np.array(colours.faint[:3]) * 255).astype(np.uint8))
+    for position in np.flatnonzero(constant):
+        if levels.flags is None:
+            tiles[position] = faint
+        elif levels.flags.shape == tiles.shape:
+            tiles[position][levels.flags[position] == 0] = faint
 
 
 def _overlaid(

@@ -15,9 +15,10 @@ from hookviz.render.measure import Extents
 from hookviz.render.options import GridOptions
 from hookviz.render.page import Header
 from hookviz.render.scaling import Scaling
+from hookviz.render.tiles import TileGrid
 from hookviz.render.wording import counted, dimensions
 
-__all__ = ["dead_sentence", "heading", "legend_of", "page_sentence"]
+__all__ = ["dead_sentence", "heading", "legend_of", "page_sentence", "pixel_sentence"]
 
 
 def heading(
@@ -88,6 +89,20 @@ def dead_sentence(arranged: Arranged, found: Extents) -> str:
     if constant.any() and found.size > 1:
         parts.append(counted(int(constant.sum()), f"constant {noun}"))
     return ", ".join(parts)
+
+
+def pixel_sentence(arranged: Arranged, grid: TileGrid, options: GridOptions) -> str:
+    """How many pixels show one activation, or how many activations one pixel shows."""
+    down, across = grid.scale
+    if (down, across) == (1, 1):
+        return "1 pixel per activation"
+    if across:
+        return f"{across} × {down} pixels per activation"
+    height, width = arranged.maps.shape[1:]
+    if height > grid.size[0] or width > grid.size[1]:
+        how = "the mean of" if options.shrink == "mean" else "the nearest of"
+        return f"a pixel is {how} {width / grid.size[1]:.2g} × {height / grid.size[0]:.2g}"
+    return ""
 
 
 def legend_of(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = ["TileGrid", "choose_grid", "compose", "enlarge"]
 
-_LARGEST = 480  # pixels: a single small map must not fill the page
+_LARGEST = 448  # pixels: a single small map must not fill the page
 _THINNEST = 8  # pixels: a strip of one row must be seen
 
 
@@ -119,12 +119,13 @@ def _grid(
 
 
 def _cost(grid: TileGrid, room: int) -> float:
-    height, width = grid.shape
+    height = grid.shape[0]
     empty = grid.nrows * grid.ncols - grid.count
-    ragged = 0.25 * empty / (grid.nrows * grid.ncols)
-    lost = 1.5 * (1.0 - min(1.0, width / room))
+    ragged = 0.8 * empty / (grid.nrows * grid.ncols)
+    filled = grid.ncols * grid.size[1]
+    lost = 1.5 * (1.0 - min(1.0, filled / room))
     ratio = math.log(height / room)
-    tall = 0.7 * ratio if ratio > 0 else -0.25 * ratio
+    tall = 0.7 * ratio if ratio > 0 else -0.1 * ratio
     return ragged + lost + tall
 
 

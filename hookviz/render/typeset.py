@@ -1,6 +1,6 @@
 """Small text as pixels: each character is drawn once by matplotlib and then copied.
 
-In: texts, a font, a size. Out: widths, and ink laid onto an RGBA array. Must not know: what the
+In: texts, a font, a size. Out: widths, and how much ink each pixel takes. Must not know: what the
 texts say.
 
 matplotlib lays out and draws a text in about a millisecond; a page of 64 maps has some 130 of
@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from numpy.typing import NDArray
 
-__all__ = ["Face", "Label", "lay"]
+__all__ = ["Face", "Label", "inked"]
 
 
 @dataclass(frozen=True)
@@ -73,32 +73,28 @@ class Label:
     right: bool = False
 
 
-def lay(labels: list[Label], canvas: NDArray[np.uint8]) -> None:
-    """Draw labels into an RGBA image, in place; what lies outside is cut off."""
-    height, width = canvas.shape[:2]
-    for label in labels:
-        ink = np.array([round(255 * c) for c in label.colour[:3]], np.float32)
-        x = label.x - (label.face.width(label.text) if label.right else 0)
-        for character in label.text:
-            cover, left, above = _glyph(label.face, character)
-            top, at = label.y - above, x + left
-            x += _advance(label.face, character)
-            if not cover.size or top < 0 or at < 0:
-                continue
-            part = canvas[top : top + cover.shape[0], at : at + cover.shape[1]]
-            if part.size == 0 or top >= height or at >= width:
-                continue
-            _over(part, ink, cover[: part.shape[0], : part.shape[1]])
+@lru_cache(maxsize=8192)
+def inked(face: Face, text: str) -> tuple[NDArray[np.uint8], int, int]:
+    """How much of each pixel a text covers.
 
+    Args:
+        face: Font and size.
+        text: One line.
 
-def _over(part: NDArray[np.uint8], ink: NDArray[np.float32], cover: NDArray[np.float32]) -> None:
-    """Lay ink over pixels that may be transparent themselves."""
-    under = part[..., 3:].astype(np.float32) / 255.0
-    amount = cover[..., None]
-    alpha = amount + under * (1.0 - amount)
-    mixed = ink * amount + part[..., :3] * under * (1.0 - amount)
-    part[..., :3] = np.round(mixed / np.maximum(alpha, 1e-6))
-    part[..., 3:] = np.round(alpha * 255.0)
+    Returns:
+        (height, width) uint8, not to be written to; how many columns lie left of where the text
+        starts; how many rows lie above its baseline.
+    """
+    left, above, below = 2, int(face.pixels * 1.3) + 2, int(face.pixels * 0.5) + 2
+    cover = np.zeros((above + below, face.width(text) + 2 * left + 2), np.uint8)
+    x = left
+    for character in text:
+        glyph, offset, rise = _glyph(face, character)
+        at, top = max(0, x + offset), max(0, above - rise)
+        part = cover[top : top + glyph.shape[0], at : at + glyph.shape[1]]
+        np.maximum(part, glyph[: part.shape[0], : part.shape[1]], out=part)
+        x += _advance(face, character)
+    return cover, left, above
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +105,7 @@ def _advance(face: Face, character: str) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _glyph(face: Face, character: str) -> tuple[NDArray[np.float32], int, int]:
+def _glyph(face: Face, character: str) -> tuple[NDArray[np.uint8], int, int]:
     """How much of each pixel the character covers, its left edge, its rows above the baseline."""
     size = int(face.pixels * 2.5) + 8
     base = int(face.pixels * 1.5) + 4
@@ -120,6 +116,6 @@ def _glyph(face: Face, character: str) -> tuple[NDArray[np.float32], int, int]:
     cover = np.asarray(renderer.buffer_rgba())[..., 3]
     rows, columns = np.flatnonzero(cover.any(1)), np.flatnonzero(cover.any(0))
     if not rows.size:
-        return np.zeros((0, 0), np.float32), 0, 0
-    cut = cover[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(np.float32) / 255.0
+        return np.zeros((0, 0), np.uint8), 0, 0
+    cut = cover[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].copy()
     return cut, int(columns[0]) - 4, base - int(rows[0])
