@@ -5,10 +5,12 @@ In: what a hook saw. Out: a frozen Activation. Must not know: hooks, models, pic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
+
+from hookviz.errors import LayerError
 
 __all__ = ["Activation", "Kind"]
 
@@ -16,7 +18,7 @@ Kind = Literal["output", "input", "output_gradient", "input_gradient"]
 """What an activation is: a layer's output or input, or the gradient of either."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Activation:
     """One tensor that a layer received or gave in one call.
 
@@ -50,6 +52,40 @@ class Activation:
     def shape(self) -> tuple[int, ...]:
         """The tensor's shape as a plain tuple."""
         return tuple(self.tensor.shape)
+
+    def sample(self, index: int) -> Activation:
+        """The same record holding one sample of the batch, in storage of its own.
+
+        A slice of a tensor saves and pickles the whole batch; this holds its own values alone.
+
+        Args:
+            index: Position along the first dimension; negative from the end.
+
+        Returns:
+            A record whose tensor has the shape (1, ...).
+
+        Raises:
+            LayerError: There is no such sample.
+
+        Examples:
+            >>> import torch
+            >>> maps = torch.zeros(8, 3, 4, 4)
+            >>> whole = Activation("conv", 1, 1, 1, 1, "output", "", "Conv2d", maps)
+            >>> whole.sample(0).shape
+            (1, 3, 4, 4)
+        """
+        count = self.tensor.shape[0] if self.tensor.dim() else 0
+        if not -count <= index < count:
+            raise LayerError(
+                f"'{self.layer}' {list(self.tensor.shape)} has no sample {index}; it has {count}."
+            )
+        start = index % count
+        return replace(self, tensor=self.tensor[start : start + 1].clone())
+
+    def __repr__(self) -> str:
+        tensor = self.tensor
+        facts = f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.device}"
+        return f"<{self.label}: {self.module_type} {list(tensor.shape)}, {facts}, run {self.run}>"
 
     @property
     def label(self) -> str:

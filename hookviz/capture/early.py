@@ -84,7 +84,7 @@ class Stopper:
 
     def after(self, lane: Lane, index: int) -> None:
         """Note the end of a ticked layer's call; ends the forward where it was the last."""
-        if not self.possible or lane.run.loose or lane.ident != lane.run.main:
+        if not self.possible or lane.run.loose or not lane.main:
             return
         left = self._left(lane)
         if index in self._calls and lane.counts[index] >= self._calls[index]:
@@ -97,7 +97,7 @@ class Stopper:
 
         def hook(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001 - torch's
             lane = store.lane_here()
-            if lane is not None and not lane.run.loose and lane.ident == lane.run.main:
+            if lane is not None and not lane.run.loose and lane.main:
                 settle(lane, indices)
 
         return hook

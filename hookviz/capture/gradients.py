@@ -44,6 +44,7 @@ class _Target:
     module_type: str
     kind: Kind
     leaf: str
+    place: int
     call: int = 0
     order: int = 0
 
@@ -137,9 +138,9 @@ class GradientHooks:
             views: dict[int, Tensor] = {}
             args, kwargs = _with_views(args, views), _with_views(kwargs, views)
             targets = []
-            for path, tensor in named_inputs(args, kwargs, names):
+            for place, (path, tensor) in enumerate(named_inputs(args, kwargs, names)):
                 if tensor.requires_grad:
-                    target = self._target(run, hooked, module, "input_gradient", path)
+                    target = self._target(run, hooked, module, "input_gradient", path, place)
                     self._listen(run, target, tensor)
                     targets.append(target)
             if targets:
@@ -151,7 +152,7 @@ class GradientHooks:
     def watch(self, run: Run, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
         """Record the gradient of a tensor that the user names."""
         target = _Target(
-            weakref.ref(run), hooked.index, "Tensor", "output_gradient", "", call, order
+            weakref.ref(run), hooked.index, "Tensor", "output_gradient", "", 0, call, order
         )
         self._listen(run, target, tensor)
 
@@ -185,9 +186,9 @@ class GradientHooks:
         else:
             found = leaves(output)
         targets = []
-        for path, tensor in found:
+        for place, (path, tensor) in enumerate(found):
             if tensor.requires_grad:
-                target = self._target(run, hooked, module, "output_gradient", path)
+                target = self._target(run, hooked, module, "output_gradient", path, place)
                 self._listen(run, target, tensor)
                 targets.append(target)
             else:
@@ -195,9 +196,9 @@ class GradientHooks:
         return changed, targets
 
     def _target(
-        self, run: Run, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str
+        self, run: Run, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str, place: int
     ) -> _Target:
-        return _Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf)
+        return _Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf, place)
 
     def _listen(self, run: Run, target: _Target, tensor: Tensor) -> None:
         receive = self._receive
@@ -244,10 +245,11 @@ class GradientHooks:
         )  # fmt: skip
         with self._lock:
             before = run.gradients.get(key)
-            run.gradients[key] = copy if before is None else before + copy
+            total = copy if before is None else before[1] + copy
+            run.gradients[key] = (target.place, total)
             store.changes += 1
         if self._on_activation is not None:
-            self._on_activation(store.activation(run, (*key, run.gradients[key])))
+            self._on_activation(store.activation(run, (*key, total)))
 
     def _recomputed_run(self) -> Run | None:
         """The run whose checkpointed part is being recomputed, if its gradients are still due."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any
 
 from torch import Tensor, nn
@@ -36,11 +35,11 @@ def output_hook(
     after: AfterCall | None,
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
-    lanes, index = store.lanes, hooked.index
+    here, index = store.here, hooked.index
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        lane = lanes.get(get_ident())
-        if lane is None or backward_is_running():
+        lane = here.lane
+        if lane is None or not lane.open or backward_is_running():
             lane = store.enter(args, training=module.training)
             if lane is None:
                 # A recomputation is no second call; it may carry the gradient of the first.
@@ -90,11 +89,11 @@ def input_hook(
     store: Store, hooked: Hooked, snapshot: Snapshot, names: Callable[[int], list[str]]
 ) -> Callable[[nn.Module, Any, Any], None]:
     """A forward pre-hook that copies what the layer is given, before it can change it."""
-    lanes, index = store.lanes, hooked.index
+    here, index = store.here, hooked.index
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-        lane = lanes.get(get_ident())
-        if lane is None or backward_is_running():
+        lane = here.lane
+        if lane is None or not lane.open or backward_is_running():
             lane = store.enter((args, kwargs), training=module.training)
             if lane is None:
                 return

@@ -30,6 +30,7 @@ def missing_layers(store: Store, tree: LayerTree, *, gradients: bool) -> dict[st
     Returns:
         Layer (own name) → reason. Before the first run, every layer "not run yet".
     """
+    begun = {p[0] for run in store.runs for lane in store.lanes_of(run) for p in list(lane.pending)}
     seen = {r[0] for run in store.runs for lane in store.lanes_of(run) for r in list(lane.records)}
     counted = [0] * store.ticked
     for run in store.runs:
@@ -54,6 +55,9 @@ def missing_layers(store: Store, tree: LayerTree, *, gradients: bool) -> dict[st
                     i, "no gradient: no backward reached it before the capture was closed"
                 )
         else:
+            if i in begun and store.runs[-1].error:
+                reasons[hooked.own] = f"its call did not end: {store.runs[-1].error}"
+                continue
             latest = store.runs[-1] if store.runs else None
             reasons[hooked.own] = _reason(tree, hooked.layer, latest)
     return reasons
@@ -71,7 +75,7 @@ def _reason(tree: LayerTree, name: str, run: Run | None) -> str:
     if run.stopped:
         return "not called: the forward was ended early, before this layer"
     if run.error:
-        return f"not called: the forward ended before it, by {run.error}"
+        return f"not called, or not to its end: the forward ended, by {run.error}"
     mode = "train mode" if run.training else "eval mode"
     missed = f"not called in this forward ({mode})"
     if not name:

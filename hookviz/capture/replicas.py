@@ -38,7 +38,9 @@ def records_of(store: Store, run: Run) -> list[Record]:
     last = max((r[3] for _, r in found), default=0)
     found += [(lane, r) for lane in lanes for r in lane.unfinished(last)]
     single = len({id(lane) for lane, _ in found}) <= 1
-    gradients = [(*key, t) for key, t in list(run.gradients.items())]
+    # Backward brings them in its own order; leaves of one call go by their place in it.
+    came = sorted(run.gradients.items(), key=lambda item: item[1][0])
+    gradients: list[Record] = [(*key, tensor) for key, (_, tensor) in came]
     if single:
         return [r for _, r in found] + gradients
     return _joined(store, run, found, gradients)
@@ -59,14 +61,15 @@ def _joined(
         by_layer[record[0]][record[2]][place[id(lane)]].append(record)
     out: list[Record] = [r for r in gradients if (r[0], r[3]) not in lane_of]
     for calls in by_layer.values():
-        number = 0
-        for _, pieces in sorted(calls.items()):
+        units: list[list[Record]] = []
+        for pieces in calls.values():
             rows = [pieces[i] for i in sorted(pieces)]
             if len(rows) > 1 and _are_pieces(store, run, rows, [lanes[i] for i in sorted(pieces)]):
                 rows = [_join(rows)]
-            for row in rows:
-                number += 1
-                out += [(r[0], r[1], number, *r[3:]) for r in row]
+            units += rows
+        units.sort(key=lambda unit: unit[0][3])
+        for number, unit in enumerate(units, start=1):
+            out += [(r[0], r[1], number, *r[3:]) for r in unit]
     orders = {order: i for i, order in enumerate(sorted({r[3] for r in out}), start=1)}
     return [(*r[:3], orders[r[3]], *r[4:]) for r in out]
 

@@ -7,7 +7,6 @@ files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -25,7 +24,7 @@ from hookviz.capture.reading import CallChoice, choose
 from hookviz.capture.reasons import missing_layers
 from hookviz.capture.replicas import records_of
 from hookviz.capture.snapshot import Transform, make_snapshot
-from hookviz.capture.store import Hooked, Run, Store, batch_of, collect, own_thread
+from hookviz.capture.store import Hooked, Run, Store, batch_of, collect, this_thread
 from hookviz.errors import CaptureError, LayerError, did_you_mean
 
 __all__ = ["Capture"]
@@ -197,8 +196,8 @@ class Capture:
         self._store = store = self._new_store()
         self._cache = self._missing = None
         self._is_open = True
-        own_thread(store.owner, +1)
-        self._close_steps = [lambda: own_thread(store.owner, -1)]
+        store.owner[0] += 1
+        self._close_steps = [lambda: _closed(store.owner)]
         try:
             self._set_hooks(store)
         except BaseException:
@@ -501,7 +500,7 @@ class Capture:
     def _new_store(self) -> Store:
         parallel = [m for m in self._tree.root.modules() if isinstance(m, nn.DataParallel)]
         order = list(getattr(parallel[0], "device_ids", [])) if parallel else None
-        return Store(list(self._chosen), get_ident(), order)
+        return Store(list(self._chosen), this_thread(), order)
 
     def _stopper(self) -> Stopper | None:
         if not self._stop_early:
@@ -566,6 +565,10 @@ _OPTION: dict[Kind, str] = {
     "output_gradient": "gradients",
     "input_gradient": "input_gradients",
 }
+
+
+def _closed(owner: list[int]) -> None:
+    owner[0] -= 1
 
 
 def _put_back(modes: list[tuple[nn.Module, bool]]) -> None:

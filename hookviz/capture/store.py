@@ -13,7 +13,6 @@ import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from threading import get_ident
 from typing import Any, TypeAlias
 
 import torch
@@ -39,25 +38,32 @@ def backward_is_running() -> bool:
     return bool(_graph_task() != -1)
 
 
-# Threads that have captures open. Their forwards belong to these captures alone.
-_owners: dict[int, int] = {}
-_owners_lock = threading.Lock()
+class _Owners(threading.local):
+    """How many captures the current thread has open; such a thread works for these alone."""
+
+    def __init__(self) -> None:
+        # A list, so that a capture may be closed by another thread than opened it.
+        self.count = [0]
 
 
-def own_thread(ident: int, step: int) -> None:
-    """Count a capture opened (+1) or closed (-1) by a thread."""
-    with _owners_lock:
-        count = _owners.get(ident, 0) + step
-        if count > 0:
-            _owners[ident] = count
-        else:
-            _owners.pop(ident, None)
+_owners = _Owners()
 
 
-def foreign(owner: int) -> bool:
+def this_thread() -> list[int]:
+    """The current thread's count of open captures; it stands for the thread."""
+    return _owners.count
+
+
+def foreign(owner: list[int]) -> bool:
     """Whether the current thread works for captures of its own, not for ``owner``'s."""
-    ident = get_ident()
-    return ident != owner and ident in _owners
+    mine = _owners.count
+    return mine is not owner and mine[0] > 0
+
+
+class _Here(threading.local):
+    """The current thread's lane. Numbers of threads will not do: ended threads' are used again."""
+
+    lane: Lane | None = None
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,11 @@ class Lane:
     """The records of one thread in one run."""
 
     run: Run
-    ident: int
     native: int
     counts: list[int]
+    main: bool
+    """Whether the run was begun in this thread; others work for it."""
+    open: bool = True
     records: list[Record] = field(default_factory=list)
     pending: list[tuple[int, str, list[tuple[str, Tensor]]]] = field(default_factory=list)
     device: int | None = None
@@ -107,12 +115,13 @@ class Run:
     """One forward of the captured model, or calls of its layers outside of one (``loose``)."""
 
     number: int
-    main: int
     loose: bool
     batch: int | None
     training: bool
     counter: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    gradients: dict[tuple[int, str, int, int, Kind, str], Tensor] = field(default_factory=dict)
+    gradients: dict[tuple[int, str, int, int, Kind, str], tuple[int, Tensor]] = field(
+        default_factory=dict
+    )
     active: bool = True
     error: str | None = None
     stopped: bool = False
@@ -132,15 +141,16 @@ class Store:
 
     Args:
         hooked: The ticked layers by index.
-        owner: Thread that opened the capture.
+        owner: ``this_thread()`` where the capture was opened.
         parallel: Device order of ``DataParallel`` in the model, or None without one.
     """
 
-    def __init__(self, hooked: list[Hooked], owner: int, parallel: list[int] | None) -> None:
+    def __init__(self, hooked: list[Hooked], owner: list[int], parallel: list[int] | None) -> None:
         self.hooked = hooked
         self.owner = owner
         self.parallel = parallel
-        self.lanes: dict[int, Lane] = {}
+        self.here = _Here()
+        self._active: list[Run] = []
         # Lanes know their run; a run must not know its lanes, or both would outlive the capture.
         self.history: dict[Run, list[Lane]] = {}
         self.notes: dict[int, str] = {}
@@ -153,18 +163,16 @@ class Store:
 
     def begin(self, batch: int | None, *, training: bool) -> Run | None:
         """Start a run in this thread; None where the forward is none of this capture's."""
-        ident = get_ident()
         if not self.open or backward_is_running() or foreign(self.owner):
             return None
-        lane = self.lanes.get(ident)
-        if lane is not None and not lane.run.loose:
+        lane = self.here.lane
+        if lane is not None and lane.open and lane.main and not lane.run.loose:
             return None  # the model calls itself
         with self._lock:
-            for run in self.history:
-                if run.loose and run.active:
-                    self._leave(run)
-            run = self._run(ident, batch, loose=False, training=training)
-        self._lane(run, ident)
+            for run in [r for r in self._active if r.loose]:
+                self._leave(run)
+            run = self._run(batch, loose=False, training=training)
+            self._lane(run, main=True)
         return run
 
     def end(self, run: Run, error: str | None, *, stopped: bool) -> None:
@@ -181,20 +189,14 @@ class Store:
         """
         if not self.open or backward_is_running() or foreign(self.owner):
             return None
-        ident = get_ident()
+        lane = self.here.lane
+        if lane is not None and lane.open:
+            return lane
         with self._lock:
-            lane = self.lanes.get(ident)
-            if lane is not None:
-                return lane
-            active = [r for r in self.runs if r.active]
-            forwards = [r for r in active if not r.loose]
-            if forwards:
-                run = forwards[-1]
-            elif active:
-                run = active[-1]
-            else:
-                run = self._run(ident, None, loose=True, training=training)
-            lane = self._lane(run, ident)
+            forwards = [r for r in self._active if not r.loose]
+            begun = forwards or self._active
+            run = begun[-1] if begun else self._run(None, loose=True, training=training)
+            lane = self._lane(run, main=not begun)
         lane.span, lane.device = _place(args)
         return lane
 
@@ -220,19 +222,19 @@ class Store:
 
     def lane_here(self) -> Lane | None:
         """This thread's lane, if it has one and is not inside a backward."""
-        lane = self.lanes.get(get_ident())
-        return None if lane is None or backward_is_running() else lane
+        lane = self.here.lane
+        return None if lane is None or not lane.open or backward_is_running() else lane
 
     def run_here(self) -> Run:
         """This thread's run, else the latest one, else a loose one begun now."""
-        lane = self.lanes.get(get_ident())
-        if lane is not None:
+        lane = self.here.lane
+        if lane is not None and lane.open:
             return lane.run
         with self._lock:
-            if self.runs:
-                return self.runs[-1]
-            run = self._run(get_ident(), None, loose=True, training=False)
-            self._lane(run, get_ident())
+            if self.history:
+                return next(reversed(self.history))
+            run = self._run(None, loose=True, training=False)
+            self._lane(run, main=True)
             return run
 
     def watch_as(self, name: str) -> Hooked:
@@ -263,23 +265,24 @@ class Store:
             for run in self.runs:
                 self._leave(run)
 
-    def _run(self, ident: int, batch: int | None, *, loose: bool, training: bool) -> Run:
-        run = Run(len(self.history) + 1, ident, loose, batch, training)
+    def _run(self, batch: int | None, *, loose: bool, training: bool) -> Run:
+        run = Run(len(self.history) + 1, loose, batch, training)
         self.history[run] = []
+        self._active.append(run)
         return run
 
-    def _lane(self, run: Run, ident: int) -> Lane:
-        counts = [0] * self.ticked
-        lane = Lane(run, ident, threading.get_native_id(), counts)
+    def _lane(self, run: Run, *, main: bool) -> Lane:
+        lane = Lane(run, threading.get_native_id(), [0] * self.ticked, main)
         self.history[run].append(lane)
-        self.lanes[ident] = lane
+        self.here.lane = lane
         return lane
 
     def _leave(self, run: Run) -> None:
         run.active = False
-        for ident, lane in list(self.lanes.items()):
-            if lane.run is run:
-                del self.lanes[ident]
+        if run in self._active:
+            self._active.remove(run)
+        for lane in self.history[run]:
+            lane.open = False
 
     def activation(self, run: Run, record: Record) -> Activation:
         """One record as it stands now, for callers that want it at once."""
