@@ -32,7 +32,8 @@ from hookviz.widget import LayerTree
 model = hookviz.load_model("resnet152", weights=None)"""
 
 APP = """import hookviz
-app = hookviz.explore("vgg16", "chelsea.png", ["features.0", "features.28"])
+photo = hookviz.sample_image("chelsea.png")
+app = hookviz.explore("vgg16", photo, ["features.0", "features.28"])
 app"""
 
 # Runs a cell; from the command to the frame in which this many rows are in the page.
@@ -150,10 +151,10 @@ def repeat(times: int, measure: Callable[[int], float]) -> list[float]:
 
 def measure_tree(lab: Lab, comms: CommCount, times: int) -> tuple[list[float], list[int]]:
     """Create and show the tree of ResNet-152, each time in a cell of its own."""
-    cell = "tree = LayerTree.of(model.module); tree"
+    cell = "tree = LayerTree(model.module); tree"
     lab.open("tree.ipynb", [TREE_MODEL, *[cell] * (times + 1)])
     lab.run_cell(0)
-    rows = lab.value("len(hookviz.list_layers(model.module)) - 1")
+    rows = lab.value("len(hookviz.list_layers(model.module))")
     taken, messages = [], []
     for i in range(times + 1):
         before = comms.received + comms.sent

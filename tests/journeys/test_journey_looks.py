@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.browser
 
 READY = """import hookviz
-app = hookviz.explore("vgg16", "chelsea.png", ["features.0", "features.28"])
+photo = hookviz.sample_image("chelsea.png")
+app = hookviz.explore("vgg16", photo, ["features.0", "features.28"])
 app"""
 
 # A control that is cut off at the right edge, or text that its box does not hold.

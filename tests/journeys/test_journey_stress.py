@@ -30,7 +30,8 @@ class Slow(nn.Module):
         forwards.append(1)
         return self.steps(x)
 
-app = hookviz.explore(Slow(), "chelsea.png", [f"steps.{i}" for i in range(20)])
+photo = hookviz.sample_image("chelsea.png")
+app = hookviz.explore(Slow(), photo, [f"steps.{i}" for i in range(20)])
 app"""
 
 QUICK = """import hookviz, torch
@@ -39,7 +40,8 @@ torch.manual_seed(0)
 net = nn.Sequential(*[nn.Conv2d(3, 3, 3, padding=1) for _ in range(60)])
 forwards = []
 net.register_forward_pre_hook(lambda module, args: forwards.append(1))
-app = hookviz.explore(net, "chelsea.png", ["0"])
+photo = hookviz.sample_image("chelsea.png")
+app = hookviz.explore(net, photo, ["0"])
 app"""
 
 FAILING = """import hookviz, torch
@@ -51,7 +53,8 @@ class Fragile(nn.Module):
             raise ValueError("shape of the third kind")
         return x
 net = nn.Sequential(nn.Conv2d(3, 8, 3), Fragile(), nn.Conv2d(8, 4, 3))
-app = hookviz.explore(net, "chelsea.png", ["0", "1", "2"])
+photo = hookviz.sample_image("chelsea.png")
+app = hookviz.explore(net, photo, ["0", "1", "2"])
 app"""
 
 
