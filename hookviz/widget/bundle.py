@@ -22,7 +22,9 @@ STATIC = Path(__file__).parent / "static"
 
 _IMPORT = re.compile(r'^import\s*\{[^}]*\}\s*from\s*"\./(\w+\.js)";\s*$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
-_COMMENTS = re.compile(r"^\s*(?://[^\n]*|/\*.*?\*/)\s*$\n?", re.MULTILINE | re.DOTALL)
+_COMMENTS = re.compile(
+    r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$\n?", re.MULTILINE | re.DOTALL
+)
 
 
 @cache

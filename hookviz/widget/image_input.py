@@ -153,7 +153,8 @@ class ImageInput(Part):
         seen = self._seen()
         if seen is not None:
             _, _, rows, columns = seen.tensor.shape
-            info["seen"] = f"{columns} × {rows} · {seen.description.split(', mean')[0]}"
+            steps = seen.description.split(", mean")[0]
+            info["seen"] = f"{columns} × {rows} · {steps}"
             info["seen_long"] = seen.description
         self.info = info
         self._send_pictures(picture, seen)

@@ -263,9 +263,11 @@ class MapGallery(Part):
         message = {"type": "pixels", "key": key, "version": version}
         try:
             painted = self._painted(card)
-        except RenderError as error:
-            self.send({**message, "error": str(error)})
+        except Exception as error:  # noqa: BLE001 - said on the card, and where it is unforeseen
+            self.send({**message, "error": str(error) or type(error).__name__})
             self._sent[key] = version
+            if not isinstance(error, RenderError):
+                self.show_problem(error)
             return
         if painted is None or card.version != version:
             return  # a newer order is waiting

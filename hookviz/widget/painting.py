@@ -6,6 +6,7 @@ Must not know: widgets, messages, threads.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -15,25 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookviz.capture.activation import Activation
-from hookviz.render import Drawing, GridOptions, PictureFacts, draw
+from hookviz.errors import RenderError
+from hookviz.render import (
+    Drawing,
+    GridOptions,
+    PictureFacts,
+    channel_statistics,
+    draw,
+    draw_statistics,
+)
 from hookviz.widget.layer_tree import shape_text
 
 __all__ = ["Origin", "PaintBox", "Painted", "draw_card"]
 
-try:  # TEMP
-    from hookviz.render import channel_statistics, layer_statistics
-except ImportError:
-    from types import SimpleNamespace
-
-    def channel_statistics(a):
-        t = a.tensor.float()
-        c = t[0].flatten(1) if t.ndim > 2 else t.flatten().reshape(-1, 1)
-        return SimpleNamespace(minimum=c.amin(1).numpy(), maximum=c.amax(1).numpy(), dead=[i for i in range(len(c)) if not c[i].any()], nan=0, posinf=0, neginf=0)
-
-    def layer_statistics(a, options, facts=None):
-        return draw(a, options, facts=facts)
-
 _BYTES_KEPT = 96_000_000
+_RANGES_KEPT = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +70,7 @@ def draw_card(
         RenderError: The activation cannot be drawn in that way.
     """
     if statistics:
-        return layer_statistics(activation, options, facts=origin.facts)
+        return draw_statistics(activation, options, facts=origin.facts)
     wanted = options.show_input or options.overlay is not False
     return draw(
         activation,
@@ -128,7 +125,7 @@ class PaintBox:
             "scale": drawing.scale,
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
-            **self._range_of(activation),
+            **self._range_of(activation, origin),
         }
         painted = Painted(png, facts)
         # The activation is kept beside the picture: its id must not be given to another one.
@@ -139,28 +136,31 @@ class PaintBox:
             self._bytes -= len(dropped.png)
         return painted
 
-    def _range_of(self, activation: Activation) -> dict[str, Any]:
+    def _range_of(self, activation: Activation, origin: Origin) -> dict[str, Any]:
         known = self._ranges.get(id(activation))
         if known is not None:
             return known[1]
-        found = channel_statistics(activation)
-        low = float(np.nanmin(found.minimum)) if len(found.minimum) else math.nan
-        high = float(np.nanmax(found.maximum)) if len(found.maximum) else math.nan
-        odd = [
-            f"{count} {word}"
-            for count, word in ((found.nan, "NaN"), (found.posinf, "+Inf"), (found.neginf, "−Inf"))
-            if count
-        ]
-        facts = {
+        facts: dict[str, Any] = {
             "shape": shape_text(activation.shape).replace("×", " × "),
-            "low": None if math.isnan(low) else low,
-            "high": None if math.isnan(high) else high,
-            "dead": len(found.dead),
-            "channels": len(found.minimum),
             "bytes": activation.tensor.numel() * activation.tensor.element_size(),
-            "odd": " · ".join(odd),
+            "low": None,
+            "high": None,
+            "dead": None,
+            "channels": 0,
+            "odd": "",
         }
-        if len(self._ranges) > 4000:
+        # A tensor that can be drawn may still have no channels to count.
+        with contextlib.suppress(RenderError):
+            found = channel_statistics(activation, facts=origin.facts)
+            counts = ((found.nan, "NaN"), (found.posinf, "+Inf"), (found.neginf, "−Inf"))
+            facts |= {
+                "low": None if math.isnan(found.low) else found.low,
+                "high": None if math.isnan(found.high) else found.high,
+                "dead": int(found.dead.sum()),
+                "channels": len(found.dead),
+                "odd": " · ".join(f"{c.sum()} {word}" for c, word in counts if c.any()),
+            }
+        if len(self._ranges) >= _RANGES_KEPT:
             self._ranges.clear()
         self._ranges[id(activation)] = (activation, facts)
         return facts

@@ -30,7 +30,7 @@ export function renderApp({ model, el }) {
   const state = h("span", { hv: "state", class: "hv-state-text", role: "status", "aria-live": "polite" });
   const helpButton = h("button", { hv: "help-button", type: "button", class: "hv-quiet hv-help", "aria-label": "Help",
     title: "Help (?)", onclick: () => help.toggle() }, "?");
-  const note = h("p", { hv: "note", class: "hv-model-note", hidden: true });
+  const note = h("p", { hv: "note", class: "hv-dim hv-note", hidden: true });
   const alert = alertBox((action) => send(action === "dismiss" ? { type: "dismiss" } : { type: "action", do: action }));
   const dead = h("div", { hv: "dead", role: "alert", class: "hv-alert hv-dead-text", hidden: true });
 
@@ -40,7 +40,7 @@ export function renderApp({ model, el }) {
   const predictions = h("ol", { hv: "predictions", class: "hv-predictions", "aria-label": "Predictions" });
   const predictionsReason = h("p", { hv: "predictions-reason", class: "hv-dim hv-note", hidden: true });
   const predictionBox = h("section", { class: "hv-part hv-prediction-box", "aria-label": "Predictions of the model", hidden: true },
-    predictions, predictionsReason);
+    predictions, predictionsReason, note);
 
   // ── run bar
   const run = h("button", { hv: "run", type: "button", class: "hv-button hv-main hv-run",
@@ -69,7 +69,7 @@ export function renderApp({ model, el }) {
     h("div", { class: "hv-head" }, h("span", { class: "hv-brand", "aria-hidden": "true" }, "hookviz"), modelButton,
       h("span", { class: "hv-about" }, untrained, weights), h("span", { class: "hv-space" }), device,
       h("span", { class: "hv-state" }, dot, state), helpButton),
-    h("div", { class: "hv-notices" }, dead, alert.box, note),
+    h("div", { class: "hv-notices" }, dead, alert.box),
     h("div", { class: "hv-columns" },
       h("div", { class: "hv-side" }, places.image, predictionBox, places.tree), places.gallery),
     runBar, models.box, exporting.box, help.box, large.box);
@@ -92,6 +92,7 @@ export function renderApp({ model, el }) {
     if (info.name && !info.trained) weights.before(untrained);
     setText(note, info.note ?? "");
     note.hidden = !info.note;
+    refreshPredictions();
     const devices = model.get("devices") ?? [];
     setChoices(device, devices.map((/** @type {string} */ d) => [d, d.toUpperCase()]));
     device.value = model.get("device") ?? "";
@@ -125,9 +126,10 @@ export function renderApp({ model, el }) {
       h("span", { class: "hv-prediction-bar" }, h("span", { style: `width:${(share * 100).toFixed(1)}%` })),
       h("span", { class: "hv-prediction-share" }, `${(share * 100).toFixed(1)} %`))));
     predictions.hidden = !items.length;
+    const noted = (model.get("model_info") ?? {}).note ?? "";
     setText(predictionsReason, found.reason ?? "");
-    predictionsReason.hidden = !found.reason;
-    predictionBox.hidden = !items.length && !found.reason;
+    predictionsReason.hidden = !found.reason || found.reason === noted;
+    predictionBox.hidden = !items.length && !found.reason && !noted;
   }
 
   // ── a kernel that is gone, or does not answer

@@ -12,11 +12,10 @@ export function viewBar(change, choices) {
   const scale = select("view-scale", "Scale", choices.scales, box("scale"));
   const order = select("view-order", "Order", choices.orders, box("order"));
   const tiles = select("view-tiles", "Tile size", [
-    ["16", "large, 16 a page"], ["64", "medium, 64 a page"],
-    ["144", "small, 144 a page"], ["256", "tiny, 256 a page"],
+    ["16", "16 a page"], ["64", "64 a page"], ["144", "144 a page"], ["256", "256 a page"],
   ], (value) => change({ per_page: Number(value) }));
   const summary = select("view-summary", "Summary tile",
-    [["none", "none"], ["mean", "mean"], ["max", "maximum"], ["pca", "PCA in colour"]], box("summary"));
+    [["none", "none"], ["mean", "mean"], ["max", "max"], ["pca", "PCA"]], box("summary"));
   const text = (/** @type {string} */ hv, /** @type {string} */ label, /** @type {string} */ name,
     /** @type {string} */ hint, /** @type {string} */ extra) => {
     const input = h("input", { hv, class: `hv-input ${extra}`, type: "text", "aria-label": label,
@@ -44,8 +43,8 @@ export function viewBar(change, choices) {
   const field = (/** @type {string} */ name, /** @type {...Node} */ ...inside) =>
     h("span", { class: "hv-field hv-inline" }, h("span", { "aria-hidden": "true" }, name), ...inside);
   const el = h("div", { hv: "view", class: "hv-view", role: "group", "aria-label": "View" },
-    field("Colours", cmap), field("Scale", scale, range), field("Order", order),
-    field("Channels", channels), field("Tiles", tiles), field("Summary", summary),
+    field("Colours", cmap), field("Scale", scale, range), field("Order", order), field("Tiles", tiles),
+    field("Channels", channels), field("Summary", summary),
     h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line));
   return {
     el,
