@@ -44,7 +44,8 @@ class ColourTable:
 def colour_table(name: str) -> ColourTable:
     """The table of a matplotlib colormap."""
     cmap = mpl.colormaps[name]
-    rgb = np.ascontiguousarray(cmap(np.linspace(0.0, 1.0, 256), bytes=True)[:, :3])
+    # bytes=True would cut fractions off, which puts grey levels one too low.
+    rgb = np.round(cmap(np.linspace(0.0, 1.0, 256))[:, :3] * 255).astype(np.uint8)
     palette = [np.array(c, np.int64) for c in _STRANGE]
     distance = [float(np.abs(rgb.astype(np.int64) - c).sum(1).min()) for c in palette]
     best = sorted(range(len(palette)), key=lambda i: -distance[i])[:3]

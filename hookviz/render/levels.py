@@ -88,40 +88,49 @@ def _units(maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64]) ->
     """A new tensor: 0 at each map's low end, 1 at its high end, not yet clamped."""
     low = np.where(np.isfinite(low), low, 0.0)
     high = np.where(np.isfinite(high), high, low)
-    half = high / 2 - low / 2  # half the range, because the range itself can overflow
+    with np.errstate(over="ignore"):
+        span = high - low  # infinite where it leaves float64
+    real = span > 0
     largest = float(np.fmax(np.abs(low), np.abs(high)).max())
-    smallest = float(half[half > 0].min()) if (half > 0).any() else 1.0
+    smallest = float(span[real].min()) if real.any() else 1.0
     device = maps.device
     tame = smallest > 1e-30 and largest < 1e36 and largest < smallest * 1e4
     if (maps.dtype in _NARROW and tame) or device.type == "mps":
         start = torch.from_numpy(low).to(device, torch.float32)[:, None, None]
-        with np.errstate(divide="ignore"):
-            scale = np.where(half > 0, 0.5 / half, 0.0)
+        scale = np.divide(1.0, span, out=np.zeros_like(span), where=real)
         factor = torch.from_numpy(scale).to(device, torch.float32)[:, None, None]
         units = maps.float().sub(start).mul_(factor)
     else:
-        units = _wide_units(maps, low, half)
-    if not (half > 0).all():
-        constant = torch.from_numpy(half == 0).to(device)[:, None, None]
-        units = torch.where(constant, 0.5 + maps.sub(_like(low, maps)).sign(), units)
+        units = _wide_units(maps, low, high, span)
+    if not real.all():
+        start = widened(torch.from_numpy(low)).to(device)[:, None, None]
+        constant = torch.from_numpy(~real).to(device)[:, None, None]
+        units = torch.where(constant, 0.5 + widened(maps).sub(start).sign(), units)
     return units
 
 
-def _like(low: NDArray[np.float64], maps: Tensor) -> Tensor:
-    return widened(torch.from_numpy(low)).to(maps.device)[:, None, None]
-
-
-def _wide_units(maps: Tensor, low: NDArray[np.float64], half: NDArray[np.float64]) -> Tensor:
+def _wide_units(
+    maps: Tensor,
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    span: NDArray[np.float64],
+) -> Tensor:
     """The same for huge, tiny or wide values: in float64, brought near 1 by powers of two."""
-    exponent = np.where(half > 0, np.frexp(half)[1], 0)
+    exponent = np.where(
+        np.isinf(span),
+        np.frexp(high / 2 - low / 2)[1] + 1,
+        np.frexp(np.where(span > 0, span, 1))[1],
+    )
     # 2**-exponent itself can leave float64, so that it is applied in two steps.
     first = np.ldexp(1.0, -(exponent // 2))
     second = np.ldexp(1.0, -(exponent - exponent // 2))
-    steps = [torch.from_numpy(s).to(maps.device)[:, None, None] for s in (first, second)]
-    start = torch.from_numpy(low * first * second).to(maps.device)[:, None, None]
-    scale = np.where(half > 0, 0.5 / np.where(half > 0, half * first * second, 1.0), 0.0)
-    factor = torch.from_numpy(scale).to(maps.device)[:, None, None]
-    return (maps.double() * steps[0] * steps[1]).sub_(start).mul_(factor)
+    start = low * first * second
+    range_ = high * first * second - start
+    scale = np.divide(1.0, range_, out=np.zeros_like(range_), where=range_ > 0)
+    steps = [
+        torch.from_numpy(s).to(maps.device)[:, None, None] for s in (first, second, start, scale)
+    ]
+    return (maps.double() * steps[0] * steps[1]).sub_(steps[2]).mul_(steps[3])
 
 
 def _not_finite(maps: Tensor) -> Tensor:

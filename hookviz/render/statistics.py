@@ -252,10 +252,15 @@ def _histogram(
     )
     axes.stairs(tall, np.arange(_BINS + 1), fill=True, color=sheet.palette.accent, linewidth=0)
     axes.axhline(0, color=sheet.palette.muted, linewidth=0.8)
-    for place, text in ticks((found.low, found.high), 8):
-        at = sheet.face(7.0).width(text)
-        x = sheet.margin + round(place * width) - (at if place > 0.98 else at // 2 if place else 0)
-        sheet.write(text, x, top + height + sheet.px(9), 7.0)
+    marks = ticks((found.low, found.high), 8)
+    face, base = sheet.face(7.0), top + height + sheet.px(9)
+    taken: list[tuple[int, int]] = []
+    for place, text in (marks[0], marks[-1], *marks[1:-1])[: len(marks)]:  # the ends have priority
+        wide = face.width(text)
+        left = round(place * width) - (wide if place > 0.98 else wide // 2 if place else 0)
+        if all(left > end + 4 or left + wide + 4 < start for start, end in taken):
+            taken.append((left, left + wide))
+            sheet.write(text, sheet.margin + left, base, 7.0)
 
 
 def _ranges(

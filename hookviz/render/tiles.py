@@ -93,7 +93,7 @@ def _grid(
     aspect: float | None, apart: bool,
 ) -> TileGrid:  # fmt: skip
     height, width = size
-    gap = 8 if room // ncols >= 64 else 4 if room // ncols >= 32 else 2
+    gap = 8 if room // ncols >= 64 else 4 if strip else 2
     across = max(1, (room - gap * (ncols - 1)) // ncols)
     across = min(across, max(_LARGEST, width))
     if aspect is not None:
@@ -125,7 +125,8 @@ def _cost(grid: TileGrid, room: int) -> float:
     filled = grid.ncols * grid.size[1]
     lost = 1.5 * (1.0 - min(1.0, filled / room))
     ratio = math.log(height / room)
-    tall = 0.7 * ratio if ratio > 0 else -0.1 * ratio
+    # A few large maps read well in one row; many in a flat band do not.
+    tall = 0.5 * ratio if ratio > 0 else -(0.3 if grid.count > 16 else 0.1) * ratio
     return ragged + lost + tall
 
 
