@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from hookviz.export.channels import ChannelPainter
 from hookviz.export.manifest import layer_entry
 from hookviz.export.plan import Item
-from hookviz.render.measure import moments
+from hookviz.render.measure import Extents, moments
 
 __all__ = ["item_entry"]
 
@@ -37,7 +39,7 @@ def item_entry(item: Item, painter: ChannelPainter | None, files: Sequence[str])
     values = painter.arranged.maps
     if painter.arranged.apart is not None:  # class tokens belong to their channel
         values = torch.cat((values.flatten(1), painter.arranged.apart), dim=1).unsqueeze(1)
-    means = moments(values, found).mean
+    means = _means(values, found)
     good = found.size - (found.nan + found.posinf + found.neginf)
     whole = found.whole or (float("nan"), float("nan"))
     with np.errstate(invalid="ignore"):
@@ -63,3 +65,15 @@ def item_entry(item: Item, painter: ChannelPainter | None, files: Sequence[str])
         files=files,
         notes=[*painter.arranged.notes, *item.notes],
     )
+
+
+def _means(maps: Tensor, found: Extents) -> NDArray[np.float64]:
+    """(C,) mean of each channel over its finite values."""
+    # Sums of finite float32 values cannot leave float64; wider dtypes and holes need more care.
+    if found.all_finite and maps.dtype in _NARROW and maps.device.type == "cpu":
+        sums: NDArray[np.float64] = maps.flatten(1).sum(1, dtype=torch.float64).numpy()
+        return sums / found.size
+    return moments(maps, found).mean
+
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.uint8)

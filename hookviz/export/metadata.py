@@ -113,17 +113,24 @@ class FileRecord:
     channel: int | None = None
     factor: int = 1
 
-    def texts(self) -> dict[str, str]:
-        """The keys "file", "options" and "record"."""
+    def text(self) -> str:
+        """The key "record": JSON."""
         record: dict[str, Any] = {"schema": SCHEMA, "file": self.file, "page": self.page}
         if self.channel is not None:
             record |= {"channel": self.channel, "factor": self.factor}
         record["activations"] = [list(key) for key in self.keys]
+        return _in_ascii(record)
+
+    def texts(self) -> dict[str, str]:
+        """The keys "file", "options" and "record"."""
         texts = {"file": self.file}
         if self.file != "input":
             texts["options"] = self.options
-        # ASCII, so that every layer name comes back exactly, whatever characters it holds.
-        return texts | {"record": json.dumps(record, ensure_ascii=True, separators=(",", ":"))}
+        return texts | {"record": self.text()}
+
+
+# ASCII, so that every layer name comes back exactly, whatever characters it holds.
+_in_ascii = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def number_text(value: float | None) -> str:

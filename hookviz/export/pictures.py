@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     if facts.input_picture is not None and (options.show_input or options.overlay is not False):
         background = np.asarray(facts.input_picture.convert("RGB"))
     return draw(
-        activation,
+        _printable(activation),
         options,
         facts=PictureFacts(
             model=facts.model,
@@ -88,6 +89,17 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
         background=background,
         categories=facts.categories,
     )
+
+
+def _printable(activation: Activation) -> Activation:
+    """The same with names that a font can set; names with control characters do occur."""
+    texts = (activation.layer, activation.leaf, activation.module_type)
+    if all(text.isprintable() for text in texts):
+        return activation
+    layer, leaf, module_type = (
+        "".join(sign if sign.isprintable() else "\ufffd" for sign in text) for text in texts
+    )
+    return replace(activation, layer=layer, leaf=leaf, module_type=module_type)
 
 
 def opaque(pixels: Pixels) -> Pixels:
@@ -173,7 +185,7 @@ def _cell_options(options: GridOptions) -> GridOptions:
         page=0,
         width=_CELL_WIDTH,
         dpi=80.0,
-        ncols=None,
+        ncols=4,
         show_input=False,
         overlay=False,
         summary="none",

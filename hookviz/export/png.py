@@ -26,6 +26,7 @@ from hookviz.errors import ExportError
 __all__ = [
     "SIGNATURE",
     "palette_png",
+    "plain_text",
     "png_bytes_of",
     "png_size",
     "read_texts",
@@ -190,7 +191,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     )
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """``text`` without what a PNG text cannot hold: control characters, lone surrogates."""
     escaped = "".join(
         sign if (sign >= " " and sign != "\x7f") or sign == "\n" else f"\\x{ord(sign):02x}"
@@ -209,7 +210,7 @@ def text_chunks(texts: Mapping[str, str]) -> bytes:
     made: list[bytes] = []
     for key, text in texts.items():
         # Most texts are plain, and this runs for each of many small files.
-        plain = text if text.isascii() and text.isprintable() else _plain(text)
+        plain = text if text.isascii() and text.isprintable() else plain_text(text)
         try:
             made.append(_chunk(b"tEXt", key.encode("ascii") + b"\0" + plain.encode("latin-1")))
         except UnicodeEncodeError:

@@ -28,7 +28,7 @@ from hookviz.export.pictures import (
     input_picture,
     input_size,
 )
-from hookviz.export.png import png_bytes_of, png_size
+from hookviz.export.png import plain_text, png_bytes_of, png_size
 from hookviz.render import GridOptions
 
 __all__ = ["Reproduction", "RunAgain", "needs_inputs", "reproduce_png"]
@@ -119,7 +119,7 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
     if record.file == "contact":
         options = options.replace(page=0)
     pixels, again = _drawn(facts, found, record, options, texts)
-    told, same_facts = _compared_texts(texts, again)
+    told, same_facts = _compared_texts(texts, {k: plain_text(t) for k, t in again.items()})
     difference = _compared_pixels(there, _rgba(pixels))
     if difference:
         told.append(difference)

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -287,31 +288,35 @@ class _Export:
 
     def _channels(self, item: Item, painter: ChannelPainter) -> None:
         names = dict(item.channels)
-        shared = text_chunks(channel_texts(self.facts, painter, self.options))
+        record = FileRecord(
+            "channel", (key_of(painter.activation),), self.options.to_json(), factor=self.factor
+        )
+        texts = channel_texts(self.facts, painter, self.options) | record.texts()
+        del texts["record"]  # the only one of these that tells of the channel
+        shared = text_chunks(texts)
         bundle: list[Painted] = []
         pixels = 0
         for painted in painter.paint(list(names)):
             bundle.append(painted)
             pixels += painted.levels.size * self.factor**2
             if pixels >= _BUNDLE_PIXELS or len(bundle) >= _BUNDLE_FILES:
-                self._bundle(painter, shared, bundle, names)
+                self._bundle(painter, record, shared, bundle, names)
                 bundle, pixels = [], 0
         if bundle:
-            self._bundle(painter, shared, bundle, names)
+            self._bundle(painter, record, shared, bundle, names)
 
     def _bundle(
         self,
         painter: ChannelPainter,
+        record: FileRecord,
         shared: bytes,
         bundle: Sequence[Painted],
         names: dict[int, str],
     ) -> None:
-        keys, options = (key_of(painter.activation),), self.options.to_json()
-
         def work() -> None:
             for painted in bundle:
-                record = FileRecord("channel", keys, options, 0, painted.channel, self.factor)
-                texts = painter.channel_texts(painted) | record.texts()
+                texts = painter.channel_texts(painted)
+                texts["record"] = replace(record, channel=painted.channel).text()
                 png = painter.png(painted, shared + text_chunks(texts), self.factor, _CHANNEL_LEVEL)
                 self.folder.write(names[painted.channel], png)
 

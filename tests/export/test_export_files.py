@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -168,21 +166,6 @@ def test_an_empty_folder_goes_again_and_a_used_one_stays(tmp_path: Path) -> None
     folder.write("a.png", b"1")
     assert not folder.remove_if_empty()
     assert (tmp_path / "y" / "a.png").exists()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    command = [mount, "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("this system lets nobody mount a small file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_disk_that_is_really_full_leaves_no_half_file(small_disk: Path) -> None:
