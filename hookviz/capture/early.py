@@ -19,8 +19,8 @@ from typing import Any
 from torch import nn
 
 from hookviz.capture.guard import EarlyStop
-from hookviz.capture.layers import LayerTree
 from hookviz.capture.store import Lane, Store
+from hookviz.capture.tree import LayerTree
 from hookviz.errors import CaptureError
 
 __all__ = ["Stopper"]

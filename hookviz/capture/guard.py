@@ -15,12 +15,12 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from torch import nn
 
-from hookviz.capture.layers import compiled_wrappers, resolve
+from hookviz.capture.tree import is_compiled_wrapper, resolve
 
 __all__ = ["EarlyStop", "Watcher", "bypass_compiled", "watch_calls"]
 
@@ -134,17 +134,22 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
     return undo
 
 
-def bypass_compiled(module: nn.Module) -> list[Callable[[], None]]:
-    """Make calls of every compiled module at and below ``module`` run the original code.
+def bypass_compiled(modules: nn.Module | Iterable[nn.Module]) -> list[Callable[[], None]]:
+    """Make calls of the compiled ones among some modules run the original code.
+
+    Args:
+        modules: Wrappers made by ``torch.compile``, modules compiled in place, and any others; a
+            module stands for itself and all below.
 
     Returns:
         Functions that undo it.
     """
-    wrapped = compiled_wrappers(module)
-    in_place = [m for m in module.modules() if m.__dict__.get(_SLOT) is not None]
     undo: list[Callable[[], None]] = []
     try:
-        undo += [watch_calls(m, None) for m in dict.fromkeys([*wrapped, *in_place])]
+        for module in modules.modules() if isinstance(modules, nn.Module) else modules:
+            there = module.__dict__.get(_SLOT)
+            if is_compiled_wrapper(module) or not isinstance(there, _Guard | None):
+                undo.append(watch_calls(module, None))
     except BaseException:
         for step in undo:
             step()

@@ -6,17 +6,16 @@ Out: layer facts and exact layer names. Must not know: hooks, tensors, pictures.
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookviz.errors import CaptureError, LayerError, did_you_mean
+from hookviz.capture.tree import LayerSelector, LayerTree, resolve, said, some, type_name
+from hookviz.errors import LayerError
 
 __all__ = [
     "LayerInfo",
@@ -24,16 +23,9 @@ __all__ = [
     "LayerTree",
     "list_layers",
     "resolve",
+    "select_from",
     "select_layers",
 ]
-
-LayerSelector: TypeAlias = (
-    str | re.Pattern[str] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
-)
-"""A name, alias or glob; a compiled regular expression; a module type; a module; a predicate."""
-
-_COMPILED = "_orig_mod"
-_WRAPPED = "module"
 
 
 @dataclass(frozen=True)
@@ -58,41 +50,6 @@ class LayerInfo:
     own_parameters: int
     depth: int
     is_leaf: bool
-
-
-def resolve(module: nn.Module) -> nn.Module:
-    """The Python module that hooks can see into.
-
-    Args:
-        module: Any module. One made by ``torch.compile`` stands for the module it was made of.
-
-    Returns:
-        ``module`` itself, or the original module under ``torch.compile``; never a copy.
-
-    Raises:
-        CaptureError: It is no ``nn.Module``, or a TorchScript module: a scripted module refuses
-            hooks and a traced one accepts them and never calls its children's.
-    """
-    while _is_compiled_wrapper(module):
-        module = module._modules[_COMPILED]  # type: ignore[assignment]  # noqa: SLF001 - the wrapper forwards attribute look-ups to the module it holds
-    if isinstance(module, torch.jit.ScriptModule):
-        raise CaptureError(
-            f"{_script_name(module)} is a TorchScript module, and hooks do not work in "
-            "TorchScript modules: they are not supported.",
-            remedy="Use the Python model that it was scripted or traced from.",
-        )
-    candidate: object = module
-    if not isinstance(candidate, nn.Module):
-        found = (candidate if isinstance(candidate, type) else type(candidate)).__name__
-        hint = (
-            "A TorchScript function has no layers: use the Python model."
-            if isinstance(candidate, torch.jit.ScriptFunction)
-            else "Build the model first and give the instance."
-            if isinstance(candidate, type)
-            else None
-        )
-        raise CaptureError(f"A torch.nn.Module is needed, but {found} was given.", remedy=hint)
-    return module
 
 
 def list_layers(module: nn.Module) -> list[LayerInfo]:
@@ -170,15 +127,22 @@ def select_layers(
         ...
         hookviz.errors.LayerError: Sequential has no layer '4'; it has '', '0', '1', '2', '3'.
     """
-    tree = LayerTree(module)
+    return select_from(LayerTree(module), selectors)
+
+
+def select_from(
+    tree: LayerTree,
+    selectors: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+) -> dict[str, str]:
+    """The same as ``select_layers`` for a model whose layers are known already."""
     if isinstance(selectors, Mapping) and not isinstance(selectors, nn.Module):
         chosen: dict[str, str] = {}
         for own, selector in selectors.items():
             found = tree.find(selector)
             if len(found) != 1:
                 raise LayerError(
-                    f"'{own}' must stand for one layer, but {_said(selector)} matches "
-                    f"{len(found)}: {_some(found)}."
+                    f"'{own}' must stand for one layer, but {said(selector)} matches "
+                    f"{len(found)}: {some(found)}."
                 )
             chosen[str(own)] = found[0]
     else:
@@ -186,159 +150,6 @@ def select_layers(
     if not chosen:
         raise LayerError(f"No layer of {tree.type} was chosen; give at least one.")
     return chosen
-
-
-class LayerTree:
-    """The modules of a model under their names.
-
-    Args:
-        module: The model; compiled modules in it are seen through.
-
-    Attributes:
-        root: The model, resolved.
-        type: Its class name.
-        modules: Layer name → module in ``named_modules()`` order, each module once.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.root = resolve(module)
-        self.type = type_name(self.root)
-        self.modules: dict[str, nn.Module] = {}
-        self._names: dict[int, list[str]] = {}
-        for raw, layer in self.root.named_modules(remove_duplicate=False):
-            if _is_compiled_wrapper(layer):
-                continue
-            name = _without(raw, _COMPILED)
-            names = self._names.setdefault(id(layer), [])
-            if not names:
-                self.modules[name] = layer
-            if name not in names:
-                names.append(name)
-        self._canonical = {name: n[0] for n in self._names.values() for name in n}
-        self._short: dict[str, list[str]] = {}
-        for name, canonical in self._canonical.items():
-            same = self._short.setdefault(_without(name, _COMPILED, _WRAPPED), [])
-            if canonical not in same:
-                same.append(canonical)
-
-    def aliases(self, name: str) -> tuple[str, ...]:
-        """The other names of a layer's module."""
-        return tuple(self._names[id(self.modules[name])][1:])
-
-    def find(self, selector: LayerSelector) -> list[str]:
-        """The layers that one selector means, in order of the model.
-
-        Raises:
-            LayerError: It matches nothing, or is of no known kind.
-        """
-        if isinstance(selector, str):
-            return self._by_name(selector)
-        if isinstance(selector, nn.Module):
-            names = self._names.get(id(resolve(selector)))
-            if names is None:
-                raise LayerError(f"This {type_name(selector)} is not a module of {self.type}.")
-            return names[:1]
-        if isinstance(selector, re.Pattern):
-            found = [n for n in self._every_name() if selector.search(n)]
-            matched = list(dict.fromkeys(self._canonical[n] for n in found))
-            if not matched:
-                raise LayerError(f"No layer of {self.type} matches {_said(selector)}.")
-            return matched
-        if isinstance(selector, type):
-            if not issubclass(selector, nn.Module):
-                raise LayerError(
-                    f"A type of layers must be a torch.nn.Module, not {selector.__name__}."
-                )
-            found = [n for n, m in self.modules.items() if isinstance(m, selector)]
-            if not found:
-                kinds = sorted({type_name(m) for m in self.modules.values()})
-                raise LayerError(
-                    f"{self.type} has no layer of type {selector.__name__}; it has "
-                    f"{_some(kinds, 12)}."
-                )
-            return found
-        if callable(selector):
-            found = [n for n, m in self.modules.items() if selector(n, m)]
-            if not found:
-                raise LayerError(f"No layer of {self.type} satisfies {_said(selector)}.")
-            return found
-        raise LayerError(
-            "A layer is chosen by a name, glob, compiled regular expression, module type, module "
-            f"or predicate, not by {type(selector).__name__}."
-        )
-
-    def name_of(self, name: str) -> str | None:
-        """The layer that an exact name, alias or shortened name means, or None."""
-        if name in self._canonical:
-            return self._canonical[name]
-        short = self._short.get(_without(name, _COMPILED, _WRAPPED), [])
-        if len(short) > 1:
-            raise LayerError(f"'{name}' may be any of {_some(short)}: write the full name.")
-        return short[0] if short else None
-
-    def _by_name(self, name: str) -> list[str]:
-        exact = self.name_of(name)
-        if exact is not None:
-            return [exact]
-        if any(c in name for c in "*?["):
-            found = [n for n in self._every_name() if fnmatch.fnmatchcase(n, name)]
-            if not found:
-                found = [
-                    canonical
-                    for short, names in self._short.items()
-                    if short and fnmatch.fnmatchcase(short, name)
-                    for canonical in names
-                ]
-            matched = list(dict.fromkeys(self._canonical[n] for n in found))
-            if matched:
-                return matched
-            raise LayerError(
-                f"No layer of {self.type} matches '{name}'.",
-                remedy=did_you_mean(name.strip("*?."), self._canonical) or None,
-            )
-        raise self._unknown(name)
-
-    def _every_name(self) -> Iterator[str]:
-        return (n for n in self._canonical if n)
-
-    def _unknown(self, name: str) -> LayerError:
-        near = did_you_mean(name, [n for n in self._canonical if n])
-        few = len(self._canonical) <= 12
-        has = f"; it has {_some(list(self._canonical), 12)}" if few and not near else ""
-        functional = ""
-        if name.rpartition(".")[2] in dir(nn.functional):
-            functional = " Functional calls such as F.relu are no modules and cannot be hooked."
-        return LayerError(
-            f"{self.type} has no layer '{name}'{has}.{functional}", remedy=near or None
-        )
-
-
-def type_name(module: nn.Module) -> str:
-    """The class name of a module; of a TorchScript module, that of its source."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return _script_name(module)
-    return type(module).__name__
-
-
-def compiled_wrappers(module: nn.Module) -> list[nn.Module]:
-    """The modules below (and at) ``module`` that ``torch.compile`` wrapped around others."""
-    return [m for m in module.modules() if _is_compiled_wrapper(m)]
-
-
-def _is_compiled_wrapper(module: Any) -> bool:
-    return isinstance(module, nn.Module) and type(module).__name__ == "OptimizedModule"
-
-
-def _script_name(module: nn.Module) -> str:
-    return str(getattr(module, "original_name", type(module).__name__))
-
-
-def _size(parameter: torch.Tensor) -> int:
-    return 0 if is_lazy(parameter) else parameter.numel()
-
-
-def _without(name: str, *parts: str) -> str:
-    return ".".join(p for p in name.split(".") if p not in parts) if name else name
 
 
 def _each(selectors: LayerSelector | Iterable[LayerSelector]) -> Iterator[LayerSelector]:
@@ -352,14 +163,5 @@ def _each(selectors: LayerSelector | Iterable[LayerSelector]) -> Iterator[LayerS
         yield selectors  # type: ignore[unreachable]
 
 
-def _said(selector: LayerSelector) -> str:
-    if isinstance(selector, re.Pattern):
-        return f"/{selector.pattern}/"
-    if isinstance(selector, str):
-        return f"'{selector}'"
-    return str(getattr(selector, "__name__", type(selector).__name__))
-
-
-def _some(names: list[str], count: int = 6) -> str:
-    shown = ", ".join(f"'{n}'" for n in names[:count])
-    return shown if len(names) <= count else f"{shown} and {len(names) - count} more"
+def _size(parameter: torch.Tensor) -> int:
+    return 0 if is_lazy(parameter) else parameter.numel()

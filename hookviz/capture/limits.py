@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Iterable
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -77,18 +78,15 @@ def readable(size: int) -> str:
     return f"{number:.1f} {unit}"
 
 
-def warn_of_training(module: nn.Module, stacklevel: int) -> None:
+def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
     """Warn where a forward in train mode would be random or change the model.
 
     Dropout makes two forwards differ; BatchNorm takes its statistics from the batch and moves its
     running ones, under ``torch.no_grad()`` too.
     """
-    random = [m for m in module.modules() if isinstance(m, _DropoutNd) and m.training and m.p > 0]
-    moving = [
-        m
-        for m in module.modules()
-        if isinstance(m, _BatchNorm) and m.training and m.track_running_stats
-    ]
+    training = [m for m in modules if m.training]
+    random = [m for m in training if isinstance(m, _DropoutNd) and m.p > 0]
+    moving = [m for m in training if isinstance(m, _BatchNorm) and m.track_running_stats]
     found = [
         text
         for text, there in (

@@ -13,8 +13,8 @@ import re
 import torch
 from torch import nn
 
-from hookviz.capture.layers import LayerTree, type_name
 from hookviz.capture.store import Run, Store
+from hookviz.capture.tree import LayerTree, type_name
 
 __all__ = ["missing_layers"]
 

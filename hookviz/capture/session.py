@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,13 @@ from hookviz.capture.early import Stopper
 from hookviz.capture.gradients import GradientHooks, require_grad
 from hookviz.capture.guard import EarlyStop, bypass_compiled, watch_calls
 from hookviz.capture.hooks import cancel_hook, input_hook, output_hook, parameter_names
-from hookviz.capture.layers import LayerSelector, LayerTree, select_layers, type_name
+from hookviz.capture.layers import LayerSelector, select_from
 from hookviz.capture.limits import limited, warn_of_training
-from hookviz.capture.reading import CallChoice, choose
-from hookviz.capture.reasons import missing_layers
-from hookviz.capture.replicas import records_of
+from hookviz.capture.results import Results
 from hookviz.capture.snapshot import Transform, make_snapshot
-from hookviz.capture.store import Hooked, Run, Store, batch_of, collect, this_thread
-from hookviz.errors import CaptureError, LayerError, did_you_mean
+from hookviz.capture.store import Hooked, Run, Store, batch_of, this_thread
+from hookviz.capture.tree import LayerTree, type_name
+from hookviz.errors import CaptureError, LayerError
 
 __all__ = ["Capture"]
 
@@ -52,7 +51,7 @@ class _RunWatcher:
         self._store.end(token, said, stopped=stopped)
 
 
-class Capture:
+class Capture(Results):
     """Keeps what layers of a model receive and give while it runs.
 
     The hooks are there between ``with`` and its end (or ``open()`` and ``close()``), for any
@@ -136,13 +135,20 @@ class Capture:
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._close_steps: list[Callable[[], None]] = []
-        self._tree = LayerTree(module)
-        self._given = module
-        selected = select_layers(module, layers)
-        self._chosen = [Hooked(i, own, name) for i, (own, name) in enumerate(selected.items())]
-        for hooked in self._chosen:
-            _refuse_script(self._tree, hooked)
-        if not (outputs or inputs or gradients or input_gradients):
+        tree = LayerTree(module)
+        selected = select_from(tree, layers)
+        chosen = [Hooked(i, own, name) for i, (own, name) in enumerate(selected.items())]
+        if tree.has_script:
+            for hooked in chosen:
+                _refuse_script(tree, hooked)
+        wanted: dict[Kind, bool] = {
+            "output": outputs,
+            "input": inputs,
+            "output_gradient": gradients,
+            "input_gradient": input_gradients,
+        }
+        asked = frozenset(kind for kind, wish in wanted.items() if wish)
+        if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
             )
@@ -152,8 +158,6 @@ class Capture:
                 "gradients.",
                 remedy="Use keep_graph=True as well and run backward from a captured output.",
             )
-        self._outputs, self._inputs = outputs, inputs
-        self._gradients, self._input_gradients = gradients, input_gradients
         self._snapshot = make_snapshot(
             device=device, dtype=dtype, transform=transform, keep_graph=keep_graph
         )
@@ -164,23 +168,18 @@ class Capture:
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
         self._gradient_hooks: GradientHooks | None = None
-        self._store = self._new_store()
+        self._parallel = _device_order(tree)
+        super().__init__(tree, chosen, asked, Store(list(chosen), this_thread(), self._parallel))
         self._is_open = False
-        self._stopper()
-        self._cache: tuple[object, tuple[Activation, ...]] | None = None
-        self._missing: dict[str, str] | None = None
+        if stop_early:
+            self._stopper()
 
     @property
     def module(self) -> nn.Module:
         """The captured module; of a compiled one, the original."""
         return self._tree.root
 
-    @property
-    def layers(self) -> dict[str, str]:
-        """Own name → layer name of the ticked layers."""
-        return {h.own: h.layer for h in self._chosen}
-
-    def open(self) -> Self:
+    def open(self, *, _stacklevel: int = 3) -> Self:
         """Set the hooks; earlier results of this capture are dropped.
 
         Returns:
@@ -192,8 +191,8 @@ class Capture:
         if self._is_open:
             raise CaptureError("This capture is open already; close it first.")
         if self._eval_mode is None:
-            warn_of_training(self._tree.root, stacklevel=3)
-        self._store = store = self._new_store()
+            warn_of_training(self._tree.modules.values(), stacklevel=_stacklevel)
+        self._store = store = Store(list(self._chosen), this_thread(), self._parallel)
         self._cache = self._missing = None
         self._is_open = True
         store.owner[0] += 1
@@ -230,7 +229,7 @@ class Capture:
                 del failed
 
     def __enter__(self) -> Self:
-        return self.open()
+        return self.open(_stacklevel=4)
 
     def __exit__(
         self,
@@ -314,194 +313,6 @@ class Capture:
         self._store.clear()
         self._cache = self._missing = None
 
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """Everything captured so far, ordered by run, order, kind, leaf; also during a forward.
-
-        The tensors are those kept, not copies of them: changing one in place changes it here.
-        """
-        store = self._store
-        runs = list(store.runs)
-        mark = (id(store), store.mark)
-        if self._cache is None or self._cache[0] != mark:
-            found = collect(store, ((r, records_of(store, r)) for r in runs))
-            self._cache = (mark, found)
-        return self._cache[1]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tensors kept."""
-        return sum(a.tensor.nbytes for a in self.activations)
-
-    @property
-    def runs(self) -> int:
-        """How many runs there were."""
-        return len(self._store.runs)
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """Ticked layer → why it has no activation, or not the gradient that was asked for."""
-        if self._is_open or self._missing is None:
-            self._missing = missing_layers(self._store, self._tree, gradients=self._gradients)
-        return dict(self._missing)
-
-    def structure(self, layer: str, call: int = 1, run: int = -1) -> str:
-        """How a nested output was built, shapes for tensors and type names for the rest.
-
-        Args:
-            layer: Ticked layer.
-            call: From 1.
-            run: From 1, or negative from the end.
-
-        Returns:
-            For example ``"([2, 5, 8], ([4, 2, 4], [4, 2, 4]))"``; "" for a bare tensor.
-
-        Raises:
-            LayerError: The layer is not ticked.
-        """
-        number = run if run > 0 else len(self._store.runs) + 1 + run
-        return self._store.structure.get((self._hooked(layer).index, number, call), "")
-
-    @overload
-    def output(
-        self,
-        layer: str,
-        call: Literal["all"],
-        run: int | None = None,
-        leaf: str | int | None = None,
-    ) -> tuple[Tensor, ...]: ...
-    @overload
-    def output(
-        self,
-        layer: str,
-        call: int | Literal["last"] | None = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
-    ) -> Tensor: ...
-    def output(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
-    ) -> Tensor | tuple[Tensor, ...]:
-        """The output of one layer.
-
-        Args:
-            layer: Ticked layer, under its own name, its name or an alias.
-            call: Which call: from 1, "last", or "all" for a tuple; may be left out where the
-                layer was called once.
-            run: Which run: from 1, or negative from the end; the latest if left out.
-            leaf: Which tensor of a nested output, by path or position; may be left out where
-                there is one.
-
-        Returns:
-            The tensor kept, not a copy of it; with ``call="all"`` a tuple, one per call.
-
-        Raises:
-            LayerError: The layer is not ticked or was not captured (the message says why), or
-                there are several to choose from (the message lists them).
-        """
-        return self._get(layer, "output", call, run, leaf)
-
-    @overload
-    def input(
-        self,
-        layer: str,
-        call: Literal["all"],
-        run: int | None = None,
-        leaf: str | int | None = None,
-    ) -> tuple[Tensor, ...]: ...
-    @overload
-    def input(
-        self,
-        layer: str,
-        call: int | Literal["last"] | None = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
-    ) -> Tensor: ...
-    def input(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
-    ) -> Tensor | tuple[Tensor, ...]:
-        """The input of one layer; arguments as for ``output``, ``leaf`` is a parameter's name."""
-        return self._get(layer, "input", call, run, leaf)
-
-    @overload
-    def gradient(
-        self,
-        layer: str,
-        call: Literal["all"],
-        run: int | None = None,
-        leaf: str | int | None = None,
-        *,
-        of: Literal["output", "input"] = "output",
-    ) -> tuple[Tensor, ...]: ...
-    @overload
-    def gradient(
-        self,
-        layer: str,
-        call: int | Literal["last"] | None = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
-        *,
-        of: Literal["output", "input"] = "output",
-    ) -> Tensor: ...
-    def gradient(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
-        *,
-        of: Literal["output", "input"] = "output",
-    ) -> Tensor | tuple[Tensor, ...]:
-        """The gradient of a layer's output or input; other arguments as for ``output``."""
-        if of not in ("output", "input"):
-            raise LayerError(f'A gradient is of "output" or "input", not of {of!r}.')
-        return self._get(layer, f"{of}_gradient", call, run, leaf)  # type: ignore[arg-type]  # one of two kinds, by the test above
-
-    def _get(
-        self, layer: str, kind: Kind, call: CallChoice, run: int | None, leaf: str | int | None
-    ) -> Tensor | tuple[Tensor, ...]:
-        own = self._hooked(layer).own
-        found = [a for a in self.activations if a.layer == own and a.kind == kind]
-        what = kind.replace("_", " ")
-        if not found:
-            why = self.missing.get(own)
-            if why is None and not self._asked(kind):
-                why = f"it was not asked for; use Capture(..., {_OPTION[kind]}=True)"
-            raise LayerError(f"No {what} of layer '{own}' was captured: {why or 'none came'}.")
-        chosen = choose(found, own, what, call=call, run=run, leaf=leaf)
-        return tuple(a.tensor for a in chosen) if call == "all" else chosen[0].tensor
-
-    def _asked(self, kind: Kind) -> bool:
-        return {
-            "output": self._outputs,
-            "input": self._inputs,
-            "output_gradient": self._gradients,
-            "input_gradient": self._input_gradients,
-        }[kind]
-
-    def _hooked(self, layer: str) -> Hooked:
-        by_own = {h.own: h for h in self._store.hooked}
-        if layer in by_own:
-            return by_own[layer]
-        name = self._tree.name_of(layer)
-        for hooked in self._chosen:
-            if name is not None and hooked.layer == name:
-                return hooked
-        state = "is no layer of this model" if name is None else "was not ticked"
-        raise LayerError(f"'{layer}' {state}.", remedy=did_you_mean(layer, by_own) or None)
-
-    def _new_store(self) -> Store:
-        parallel = [m for m in self._tree.root.modules() if isinstance(m, nn.DataParallel)]
-        order = list(getattr(parallel[0], "device_ids", [])) if parallel else None
-        return Store(list(self._chosen), this_thread(), order)
-
     def _stopper(self) -> Stopper | None:
         if not self._stop_early:
             return None
@@ -509,45 +320,47 @@ class Capture:
         return Stopper(self._tree, self._store, counts)
 
     def _set_hooks(self, store: Store) -> None:
-        root, steps = self._tree.root, self._close_steps
+        tree, steps = self._tree, self._close_steps
+        outputs, inputs = "output" in self._asked, "input" in self._asked
+        gradients = "output_gradient" in self._asked
+        input_gradients = "input_gradient" in self._asked
         snapshot = self._snapshot
         if self._memory_limit is not None:
             snapshot = limited(snapshot, self._memory_limit)
         grads = self._gradient_hooks = GradientHooks(
             store,
             snapshot,
-            outputs=self._gradients,
-            inputs=self._input_gradients,
+            outputs=gradients,
+            inputs=input_gradients,
             on_activation=self._on_activation,
         )
         if self._eval_mode:
-            modes = [(m, m.training) for m in root.modules()]
+            modes = [(m, m.training) for m in tree.root.modules()]
             steps.append(lambda: _put_back(modes))
-            root.eval()
+            tree.root.eval()
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
-            for layer in root.modules():
+            for layer in tree.modules.values():
                 steps.append(layer.register_forward_pre_hook(ask).remove)
         stopper = self._stopper()
-        any_gradient = self._gradients or self._input_gradients
         for hooked in self._chosen:
             layer = self._tree.modules[hooked.layer]
-            if self._inputs or self._input_gradients:
+            if inputs or input_gradients:
                 names = parameter_names(layer)
-                if self._inputs:
+                if inputs:
                     see = input_hook(store, hooked, snapshot, names)
                     steps.append(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
-                if self._input_gradients:
+                if input_gradients:
                     part = grads.input_hook(hooked, names)
                     steps.append(layer.register_forward_pre_hook(part, with_kwargs=True).remove)
             hook = output_hook(
                 store,
                 hooked,
                 snapshot,
-                outputs=self._outputs,
-                inputs=self._inputs,
+                outputs=outputs,
+                inputs=inputs,
                 on_activation=self._on_activation,
-                gradient=grads.output_hook(hooked) if any_gradient else None,
+                gradient=grads.output_hook(hooked) if gradients or input_gradients else None,
                 after=stopper.after if stopper is not None else None,
             )
             steps.append(layer.register_forward_hook(hook).remove)
@@ -555,16 +368,15 @@ class Capture:
             for layer, owner_hook in stopper.owners:
                 steps.append(layer.register_forward_hook(owner_hook).remove)
         watcher = _RunWatcher(store, grads)
-        steps.append(watch_calls(root, watcher))
-        steps.extend(bypass_compiled(self._given))
+        steps.append(watch_calls(tree.root, watcher))
+        steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
 
 
-_OPTION: dict[Kind, str] = {
-    "output": "outputs",
-    "input": "inputs",
-    "output_gradient": "gradients",
-    "input_gradient": "input_gradients",
-}
+def _device_order(tree: LayerTree) -> list[int] | None:
+    for module in tree.modules.values():
+        if isinstance(module, nn.DataParallel):
+            return list(getattr(module, "device_ids", []))
+    return None
 
 
 def _closed(owner: list[int]) -> None:

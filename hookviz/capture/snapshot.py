@@ -39,9 +39,11 @@ def plain_snapshot(tensor: Tensor) -> Tensor:
         # for ever; leaving the mode for the copy gives an ordinary one.
         with torch.inference_mode(mode=False):
             copy = tensor.detach().clone()
-    else:
+    elif tensor.requires_grad:
         copy = tensor.detach().clone()
-    return _resolved(copy)
+    else:
+        copy = tensor.clone()  # outside autograd, where detaching would cost as much again
+    return _resolved(copy) if copy.is_conj() or copy.is_neg() else copy
 
 
 def make_snapshot(

@@ -21,7 +21,17 @@ from torch import Tensor, nn
 from hookviz.capture.activation import Activation, Kind
 from hookviz.capture.leaves import leaves
 
-__all__ = ["Hooked", "Lane", "Record", "Run", "Store", "backward_is_running", "foreign"]
+__all__ = [
+    "Hooked",
+    "Lane",
+    "Record",
+    "Run",
+    "Store",
+    "backward_is_running",
+    "collect",
+    "foreign",
+    "graph_task",
+]
 
 Record: TypeAlias = tuple[int, str, int, int, Kind, str, Tensor]
 """Index of the layer, module type, call, order, kind, leaf, copy."""
@@ -30,12 +40,12 @@ _KINDS: dict[str, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_
 
 # Autograd's number for the backward that runs in this thread, -1 outside one; torch's own
 # checkpointing tells recomputation from forward by it.
-_graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
+graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
 
 
 def backward_is_running() -> bool:
     """Whether this thread is inside autograd's backward, where forwards are recomputations."""
-    return bool(_graph_task() != -1)
+    return bool(graph_task() != -1)
 
 
 class _Owners(threading.local):
@@ -82,6 +92,7 @@ class Lane:
     run: Run
     native: int
     counts: list[int]
+    counter: Iterator[int]
     main: bool
     """Whether the run was begun in this thread; others work for it."""
     open: bool = True
@@ -272,7 +283,7 @@ class Store:
         return run
 
     def _lane(self, run: Run, *, main: bool) -> Lane:
-        lane = Lane(run, threading.get_native_id(), [0] * self.ticked, main)
+        lane = Lane(run, threading.get_native_id(), [0] * self.ticked, run.counter, main)
         self.history[run].append(lane)
         self.here.lane = lane
         return lane

@@ -1,0 +1,259 @@
+"""The layers of a model under their names, and what one selector means among them.
+
+In: a module; names, globs, patterns, types, modules, predicates. Out: exact layer names. Must not
+know: hooks, tensors, pictures.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from hookviz.errors import CaptureError, LayerError, did_you_mean
+
+__all__ = [
+    "LayerSelector",
+    "LayerTree",
+    "is_compiled_wrapper",
+    "resolve",
+    "said",
+    "some",
+    "type_name",
+]
+
+LayerSelector: TypeAlias = (
+    str | re.Pattern[str] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
+)
+"""A name, alias or glob; a compiled regular expression; a module type; a module; a predicate."""
+
+_COMPILED = "_orig_mod"
+_WRAPPED = "module"
+
+
+def resolve(module: nn.Module) -> nn.Module:
+    """The Python module that hooks can see into.
+
+    Args:
+        module: Any module. One made by ``torch.compile`` stands for the module it was made of.
+
+    Returns:
+        ``module`` itself, or the original module under ``torch.compile``; never a copy.
+
+    Raises:
+        CaptureError: It is no ``nn.Module``, or a TorchScript module: a scripted module refuses
+            hooks and a traced one accepts them and never calls its children's.
+    """
+    while is_compiled_wrapper(module):
+        module = module._modules[_COMPILED]  # type: ignore[assignment]  # noqa: SLF001 - the wrapper forwards attribute look-ups to the module it holds
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CaptureError(
+            f"{_script_name(module)} is a TorchScript module, and hooks do not work in "
+            "TorchScript modules: they are not supported.",
+            remedy="Use the Python model that it was scripted or traced from.",
+        )
+    candidate: object = module
+    if not isinstance(candidate, nn.Module):
+        found = (candidate if isinstance(candidate, type) else type(candidate)).__name__
+        hint = (
+            "A TorchScript function has no layers: use the Python model."
+            if isinstance(candidate, torch.jit.ScriptFunction)
+            else "Build the model first and give the instance."
+            if isinstance(candidate, type)
+            else None
+        )
+        raise CaptureError(f"A torch.nn.Module is needed, but {found} was given.", remedy=hint)
+    return module
+
+
+class LayerTree:
+    """The modules of a model under their names.
+
+    Args:
+        module: The model; compiled modules in it are seen through.
+
+    Attributes:
+        root: The model, resolved.
+        type: Its class name.
+        modules: Layer name → module in ``named_modules()`` order, each module once.
+        wrappers: The modules that ``torch.compile`` wrapped around others.
+        has_script: Whether TorchScript modules are among them.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.root = resolve(module)
+        self.type = type_name(self.root)
+        self.modules: dict[str, nn.Module] = {}
+        self._names: dict[int, list[str]] = {}
+        self.wrappers: list[nn.Module] = []
+        self.has_script = False
+        self._canonical: dict[str, str] = {}
+        self._add("", module, [])
+
+    def _add(self, name: str, layer: nn.Module, above: list[nn.Module]) -> None:
+        # As named_modules(remove_duplicate=False), in half the time; a module below itself,
+        # which that would follow for ever, is not followed.
+        if any(layer is m for m in above):
+            return
+        above.append(layer)
+        if is_compiled_wrapper(layer):
+            self.wrappers.append(layer)
+            self._add(name, layer._modules[_COMPILED], above)  # type: ignore[arg-type]  # noqa: SLF001 - see resolve()
+        else:
+            names = self._names.get(id(layer))
+            if names is None:
+                names = self._names[id(layer)] = []
+                self.modules[name] = layer
+                if isinstance(layer, torch.jit.ScriptModule):
+                    self.has_script = True
+            if name not in self._canonical:
+                names.append(name)
+                self._canonical[name] = names[0]
+            prefix = f"{name}." if name else ""
+            for key, child in layer._modules.items():  # noqa: SLF001 - named_children drops aliases
+                if child is not None:
+                    self._add(prefix + key, child, above)
+        above.pop()
+
+    @cached_property
+    def _short(self) -> dict[str, list[str]]:
+        """Names without ``module.`` → layers."""
+        short: dict[str, list[str]] = {}
+        for name, canonical in self._canonical.items():
+            same = short.setdefault(_without(name, _COMPILED, _WRAPPED), [])
+            if canonical not in same:
+                same.append(canonical)
+        return short
+
+    def aliases(self, name: str) -> tuple[str, ...]:
+        """The other names of a layer's module."""
+        return tuple(self._names[id(self.modules[name])][1:])
+
+    def find(self, selector: LayerSelector) -> list[str]:
+        """The layers that one selector means, in order of the model.
+
+        Raises:
+            LayerError: It matches nothing, or is of no known kind.
+        """
+        if isinstance(selector, str):
+            return self._by_name(selector)
+        if isinstance(selector, nn.Module):
+            names = self._names.get(id(resolve(selector)))
+            if names is None:
+                raise LayerError(f"This {type_name(selector)} is not a module of {self.type}.")
+            return names[:1]
+        if isinstance(selector, re.Pattern):
+            found = [n for n in self._every_name() if selector.search(n)]
+            matched = list(dict.fromkeys(self._canonical[n] for n in found))
+            if not matched:
+                raise LayerError(f"No layer of {self.type} matches {said(selector)}.")
+            return matched
+        if isinstance(selector, type):
+            if not issubclass(selector, nn.Module):
+                raise LayerError(
+                    f"A type of layers must be a torch.nn.Module, not {selector.__name__}."
+                )
+            found = [n for n, m in self.modules.items() if isinstance(m, selector)]
+            if not found:
+                kinds = sorted({type_name(m) for m in self.modules.values()})
+                raise LayerError(
+                    f"{self.type} has no layer of type {selector.__name__}; it has "
+                    f"{some(kinds, 12)}."
+                )
+            return found
+        if callable(selector):
+            found = [n for n, m in self.modules.items() if selector(n, m)]
+            if not found:
+                raise LayerError(f"No layer of {self.type} satisfies {said(selector)}.")
+            return found
+        raise LayerError(
+            "A layer is chosen by a name, glob, compiled regular expression, module type, module "
+            f"or predicate, not by {type(selector).__name__}."
+        )
+
+    def name_of(self, name: str) -> str | None:
+        """The layer that an exact name, alias or shortened name means, or None."""
+        if name in self._canonical:
+            return self._canonical[name]
+        short = self._short.get(_without(name, _COMPILED, _WRAPPED), [])
+        if len(short) > 1:
+            raise LayerError(f"'{name}' may be any of {some(short)}: write the full name.")
+        return short[0] if short else None
+
+    def _by_name(self, name: str) -> list[str]:
+        exact = self.name_of(name)
+        if exact is not None:
+            return [exact]
+        if any(c in name for c in "*?["):
+            found = [n for n in self._every_name() if fnmatch.fnmatchcase(n, name)]
+            if not found:
+                found = [
+                    canonical
+                    for short, names in self._short.items()
+                    if short and fnmatch.fnmatchcase(short, name)
+                    for canonical in names
+                ]
+            matched = list(dict.fromkeys(self._canonical[n] for n in found))
+            if matched:
+                return matched
+            raise LayerError(
+                f"No layer of {self.type} matches '{name}'.",
+                remedy=did_you_mean(name.strip("*?."), self._canonical) or None,
+            )
+        raise self._unknown(name)
+
+    def _every_name(self) -> Iterator[str]:
+        return (n for n in self._canonical if n)
+
+    def _unknown(self, name: str) -> LayerError:
+        near = did_you_mean(name, [n for n in self._canonical if n])
+        few = len(self._canonical) <= 12
+        has = f"; it has {some(list(self._canonical), 12)}" if few and not near else ""
+        functional = ""
+        if name.rpartition(".")[2] in dir(nn.functional):
+            functional = " Functional calls such as F.relu are no modules and cannot be hooked."
+        return LayerError(
+            f"{self.type} has no layer '{name}'{has}.{functional}", remedy=near or None
+        )
+
+
+def type_name(module: nn.Module) -> str:
+    """The class name of a module; of a TorchScript module, that of its source."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return _script_name(module)
+    return type(module).__name__
+
+
+def is_compiled_wrapper(module: Any) -> bool:
+    """Whether ``torch.compile`` made it around another module."""
+    return isinstance(module, nn.Module) and type(module).__name__ == "OptimizedModule"
+
+
+def _script_name(module: nn.Module) -> str:
+    return str(getattr(module, "original_name", type(module).__name__))
+
+
+def _without(name: str, *parts: str) -> str:
+    if not any(p in name for p in parts):
+        return name
+    return ".".join(p for p in name.split(".") if p not in parts)
+
+
+def said(selector: LayerSelector) -> str:
+    """A selector as messages show it."""
+    if isinstance(selector, re.Pattern):
+        return f"/{selector.pattern}/"
+    if isinstance(selector, str):
+        return f"'{selector}'"
+    return str(getattr(selector, "__name__", type(selector).__name__))
+
+
+def some(names: list[str], count: int = 6) -> str:
+    """The first few names, quoted, and how many more there are."""
+    shown = ", ".join(f"'{n}'" for n in names[:count])
+    return shown if len(names) <= count else f"{shown} and {len(names) - count} more"
