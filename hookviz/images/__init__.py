@@ -6,9 +6,10 @@ Must not know: models, hooks, figures, widgets.
 
 from __future__ import annotations
 
+from hookviz.images.geometry import Box
 from hookviz.images.network_input import NetworkInput, network_input
 from hookviz.images.picture import Picture
-from hookviz.images.preprocessing import Box, Preprocessing
+from hookviz.images.preprocessing import Preprocessing
 from hookviz.images.read import read_image
 from hookviz.images.samples import sample_image, sample_images
 

@@ -78,7 +78,10 @@ def to_rgb(
         ground.paste(colour, mask=alpha)
         colour = ground
         notes.append("Transparent parts were laid on white.")
-    return (colour.copy() if colour is image else colour), tuple(notes)
+    result = colour.copy() if colour is image else colour
+    # Neither EXIF (the orientation would be applied again) nor a profile goes along.
+    result.info = {}
+    return result, tuple(notes)
 
 
 def _colour_and_alpha(image: Image.Image, bits: int) -> tuple[Image.Image, Image.Image | None]:

@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 
 from hookviz.errors import ImageError
+from hookviz.images.geometry import Box
 from hookviz.images.picture import Picture
-from hookviz.images.preprocessing import Box, Preprocessing
+from hookviz.images.preprocessing import Preprocessing
 
 __all__ = ["NetworkInput", "network_input"]
 

@@ -17,14 +17,13 @@ import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
+from torchvision.transforms.v2 import functional as v2_functional
 
 from hookviz.errors import ImageError, did_you_mean
+from hookviz.images.geometry import Box, crop_offset, input_box, resized_size
 from hookviz.images.picture import Picture
 
-__all__ = ["Box", "Preprocessing"]
-
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in pixels of the picture; right and bottom lie past the last pixel."""
+__all__ = ["Preprocessing"]
 
 FITS = ("crop", "pad", "squash", "none")
 INTERPOLATIONS = tuple(mode.value for mode in InterpolationMode)
@@ -54,6 +53,8 @@ class Preprocessing:
             without.
         on_tensor: Resize the uint8 tensor instead of the PIL image, as torchvision's video preset
             does; the two differ by rounding.
+        v2: Compute as torchvision.transforms.v2 does, whose resizing of tensors and scaling to
+            0..1 round differently from the functions of the presets.
 
     Examples:
         >>> p = Preprocessing(resize=256, crop=(224, 224), fit="crop", mean=(0.5, 0.5, 0.5))
@@ -71,6 +72,7 @@ class Preprocessing:
     interpolation: str = "bilinear"
     antialias: bool = True
     on_tensor: bool = False
+    v2: bool = False
 
     IMAGENET_MEAN: ClassVar[tuple[float, float, float]] = (0.485, 0.456, 0.406)
     IMAGENET_STD: ClassVar[tuple[float, float, float]] = (0.229, 0.224, 0.225)
@@ -204,30 +206,7 @@ class Preprocessing:
         Args:
             size: Width and height of the picture.
         """
-        width, height = size
-        if self.fit == "squash" and self.crop:
-            return self.crop[1], self.crop[0]
-        if self.fit in ("pad", "crop") and self.crop and self.resize is None:
-            ratios = (self.crop[1] / width, self.crop[0] / height)
-            if self.fit == "pad":
-                ratio = min(ratios)
-                return (
-                    min(self.crop[1], max(1, round(width * ratio))),
-                    min(self.crop[0], max(1, round(height * ratio))),
-                )
-            ratio = max(ratios)
-            return (
-                max(self.crop[1], round(width * ratio)),
-                max(self.crop[0], round(height * ratio)),
-            )
-        if self.resize is None:
-            return width, height
-        if not isinstance(self.resize, int):
-            return self.resize[1], self.resize[0]
-        # torchvision's own rule, truncation included.
-        short, long = (width, height) if width <= height else (height, width)
-        new_short, new_long = self.resize, int(self.resize * long / short)
-        return (new_short, new_long) if width <= height else (new_long, new_short)
+        return resized_size(size, self.resize, self.crop, self.fit)
 
     def box(self, size: tuple[int, int]) -> Box:
         """Where the edges of the input lie in the picture.
@@ -243,20 +222,7 @@ class Preprocessing:
             >>> Preprocessing(crop=(4, 4), fit="squash").box((8, 2))
             (0.0, 0.0, 8.0, 2.0)
         """
-        width, height = size
-        new_width, new_height = self.resized_size(size)
-        if self.crop is None or self.fit in ("none", "squash"):
-            return (0.0, 0.0, float(width), float(height))
-        crop_height, crop_width = self.crop
-        left = _offset(new_width, crop_width)
-        top = _offset(new_height, crop_height)
-        across, down = width / new_width, height / new_height
-        return (
-            left * across,
-            top * down,
-            (left + crop_width) * across,
-            (top + crop_height) * down,
-        )
+        return input_box(size, self.resize, self.crop, self.fit)
 
     def __call__(self, picture: Image.Image | Picture) -> torch.Tensor:
         """The network's input for one picture.
@@ -272,12 +238,16 @@ class Preprocessing:
         """
         image = picture.image if isinstance(picture, Picture) else _rgb(picture)
         levels = self._fitted(image)
-        scaled: torch.Tensor = F.convert_image_dtype(levels, torch.float32)
+        scaled: torch.Tensor = (
+            v2_functional.to_dtype(levels, torch.float32, scale=True)
+            if self.v2
+            else F.convert_image_dtype(levels, torch.float32)
+        )
         if not (self.mean == (0.0, 0.0, 0.0) and self.std == (1.0, 1.0, 1.0)):
             scaled = F.normalize(scaled, mean=list(self.mean), std=list(self.std))
         if self.fit == "pad" and self.crop:
             width, height = levels.shape[2], levels.shape[1]
-            left, top = -_offset(width, self.crop[1]), -_offset(height, self.crop[0])
+            left, top = -crop_offset(width, self.crop[1]), -crop_offset(height, self.crop[0])
             right, bottom = self.crop[1] - width - left, self.crop[0] - height - top
             scaled = F.pad(scaled, [left, top, right, bottom], fill=0)
         return scaled.contiguous()
@@ -294,9 +264,8 @@ class Preprocessing:
         if self.on_tensor:
             batch: torch.Tensor = F.pil_to_tensor(image)[None]
             if resizes:
-                batch = F.resize(
-                    batch, [height, width], interpolation=mode, antialias=self.antialias
-                )
+                resize = v2_functional.resize if self.v2 else F.resize
+                batch = resize(batch, [height, width], interpolation=mode, antialias=self.antialias)
             if crop:
                 batch = F.center_crop(batch, crop)
             return batch[0]
@@ -332,13 +301,6 @@ class Preprocessing:
         part = image.resize(target, resample, box=inside)
         levels: torch.Tensor = F.pil_to_tensor(F.center_crop(part, list(self.crop)))
         return levels
-
-
-def _offset(length: int, crop: int) -> int:
-    """Where torchvision's centre crop begins; negative where it adds a frame first."""
-    if crop > length:
-        return -((crop - length) // 2)
-    return round((length - crop) / 2.0)
 
 
 def _rgb(image: Image.Image) -> Image.Image:

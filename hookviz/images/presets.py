@@ -115,6 +115,7 @@ def _from_chain(steps: list[Any]) -> Preprocessing:
         interpolation=_interpolation(getattr(resize, "interpolation", None)),
         antialias=True if antialias is None else bool(antialias),
         on_tensor=on_tensor and resize is not None,
+        v2=any(type(s).__name__ == "ToDtype" for s in _flat(steps)),
     )
 
 

@@ -5,7 +5,7 @@ an ImageError of one sentence that names the source, what it is, and what is acc
 Must not know: models, figures, widgets.
 
 Limits: 50 MB of file and 64 million pixels by default, checked before decoding. At the limits one
-call takes at most about 1.2 GB of memory at its peak and a few seconds (measured, see
+call takes about 1 GB of memory at its peak and 1 to 3 seconds of processor time (measured, see
 ``python -m benchmarks.image_limits``); what is returned takes 4 bytes a pixel.
 """
 

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms as T
+from torchvision.models import get_model_weights, list_models
+from torchvision.transforms import functional as F
+from torchvision.transforms import v2
+
+from hookviz.errors import ImageError
+from hookviz.images import Preprocessing, network_input, read_image, sample_image, sample_images
+
+
+def every_preset():
+    """Each different preset of torchvision's weights once, under the name of its first weights."""
+    seen = {}
+    for name in list_models():
+        for weights in get_model_weights(name):
+            preset = weights.transforms()
+            key = type(preset).__name__ + repr(preset) + str(getattr(preset, "antialias", ""))
+            seen.setdefault(key, (f"{name}-{weights.name}", preset))
+    return list(seen.values())
+
+
+PRESETS = every_preset()
+
+
+def reference(preset, image):
+    """What torchvision itself makes of one picture."""
+    kind = type(preset).__name__
+    if kind == "VideoClassification":
+        return preset(F.pil_to_tensor(image)[None])[:, 0]
+    if kind == "OpticalFlow":
+        return preset(image, image)[0]
+    return preset(image)
+
+
+def test_every_weights_enum_is_covered():
+    count = sum(len(get_model_weights(name)) for name in list_models())
+    assert count > 100
+    kinds = {type(preset).__name__ for _, preset in PRESETS}
+    assert kinds >= {
+        "ImageClassification",
+        "SemanticSegmentation",
+        "ObjectDetection",
+        "VideoClassification",
+        "OpticalFlow",
+    }
+
+
+@pytest.mark.parametrize("preset", [p for _, p in PRESETS], ids=[n for n, _ in PRESETS])
+def test_numbers_are_those_of_the_preset_bit_for_bit(preset):
+    photos = [sample_image(name) for name in sample_images()]
+    photos.append(read_image(photos[0].image.resize((97, 130))))  # smaller than the crop, upright
+    for photo in photos:
+        given = network_input(photo, preset)
+        wanted = reference(preset, photo.image)
+        assert given.tensor.shape == (1, *wanted.shape)
+        assert torch.equal(given.tensor[0], wanted), photo.size
+
+
+@pytest.mark.parametrize("size", [(40, 30), (30, 40), (1, 1), (7, 900), (225, 224), (223, 500)])
+def test_crops_that_pad_are_torchvisions(size):
+    values = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    photo = read_image(values, layout="HWC")
+    preset = T.Compose([T.Resize(20), T.CenterCrop((33, 48)), T.ToTensor()])
+    assert torch.equal(network_input(photo, preset).tensor[0], preset(photo.image))
+
+
+def test_a_chain_of_transforms():
+    photo = sample_image()
+    steps = [
+        T.Resize(232, T.InterpolationMode.BICUBIC),
+        T.CenterCrop(224),
+        T.ToTensor(),
+        T.Normalize([0.5] * 3, [0.25] * 3),
+    ]
+    chain = T.Compose(steps)
+    assert torch.equal(network_input(photo, chain).tensor[0], chain(photo.image))
+    modern = v2.Compose(
+        [
+            v2.PILToTensor(),
+            v2.Resize(232, antialias=True),
+            v2.CenterCrop(224),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize([0.5] * 3, [0.25] * 3),
+        ]
+    )
+    assert torch.equal(network_input(photo, modern).tensor[0], modern(photo.image))
+    late = v2.Compose([v2.Resize(64), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
+    assert torch.equal(network_input(photo, late).tensor[0], late(photo.image))
+
+
+class Like:
+    """What has a preset's attributes is read as one."""
+
+    crop_size = (200, 240)
+    resize_size = 256
+    mean = (0.1, 0.2, 0.3)
+    std = 0.5
+    interpolation = "bicubic"
+    antialias = True
+
+
+def test_attributes_like_a_presets():
+    found = Preprocessing.from_transforms(Like())
+    assert found == Preprocessing(
+        256, (200, 240), "crop", (0.1, 0.2, 0.3), (0.5, 0.5, 0.5), "bicubic"
+    )
+
+
+def test_timm_data_config():
+    config = {
+        "input_size": (3, 224, 224),
+        "interpolation": "bicubic",
+        "mean": (0.5, 0.5, 0.5),
+        "std": (0.5, 0.5, 0.5),
+        "crop_pct": 0.9,
+        "crop_mode": "center",
+    }
+    found = Preprocessing.from_transforms(config)
+    assert (found.resize, found.crop, found.interpolation) == (248, (224, 224), "bicubic")
+    timm = pytest.importorskip("timm.data")
+    photo = sample_image()
+    for mode in ("center", "squash"):
+        config["crop_mode"] = mode
+        theirs = timm.create_transform(**config, is_training=False)
+        given = network_input(photo, config).tensor[0]
+        assert torch.equal(given, theirs(photo.image)), mode
+        if mode == "center":
+            assert torch.equal(network_input(photo, theirs).tensor[0], given)
+
+
+@pytest.mark.parametrize(
+    ("preset", "words"),
+    [
+        (lambda image: image, "<lambda>"),
+        (T.Compose([T.RandomCrop(20), T.ToTensor()]), "RandomCrop"),
+        (T.Compose([T.CenterCrop(20), T.ToTensor()]), "crops without resizing"),
+        (T.Compose([T.ToTensor(), T.Resize(20)]), "after ToTensor"),
+        (T.Compose([T.Resize(20, max_size=40), T.ToTensor()]), "max_size"),
+        (v2.Compose([v2.PILToTensor(), v2.ToDtype(torch.float16, scale=True)]), "dtype"),
+        ({"size": 3}, "mapping"),
+        (7, "int"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(preset, words):
+    with pytest.raises(ImageError, match=words) as caught:
+        network_input(sample_image(), preset)
+    assert "hookviz.Preprocessing" in str(caught.value)
+
+
+# The box, and back to a picture.
+
+
+def test_the_box_of_the_cat():
+    given = network_input(sample_image(), Preprocessing(256, (224, 224), "crop"))
+    # 451×300 → 384×256; the crop begins at 80 and 16.
+    assert given.box == pytest.approx(
+        (80 * 451 / 384, 16 * 300 / 256, 304 * 451 / 384, 240 * 300 / 256)
+    )
+    assert not given.framed
+    assert given.seen == given.box
+
+
+def test_the_box_shows_what_the_tensor_shows():
+    # One white pixel in black: the box maps it to where it is found in the input.
+    image = Image.new("RGB", (90, 60))
+    image.paste("white", (50, 20, 53, 23))
+    for how in (
+        Preprocessing(120, (100, 80), "crop"),
+        Preprocessing.for_size((64, 128), "pad"),
+        Preprocessing.for_size((64, 128), "squash"),
+        Preprocessing.for_size((64, 128), "crop"),
+        Preprocessing(120),
+        Preprocessing(20, (64, 64), "crop"),
+    ):
+        given = network_input(read_image(image), how)
+        seen = np.asarray(given.picture()).sum(axis=2).astype(float)
+        seen -= seen[seen.shape[0] // 2, 0] if how.fit == "pad" else 0
+        seen = np.where(seen > 0.5 * seen.max(), seen, 0)
+        ys, xs = np.indices(seen.shape) + 0.5
+        left, top, right, bottom = given.box
+        x = left + (xs * seen).sum() / seen.sum() / seen.shape[1] * (right - left)
+        y = top + (ys * seen).sum() / seen.sum() / seen.shape[0] * (bottom - top)
+        assert (x, y) == pytest.approx((51.5, 21.5), abs=1.5), how
+
+
+def test_a_picture_smaller_than_the_crop_says_so():
+    given = network_input(
+        read_image(Image.new("RGB", (40, 20), "white")), Preprocessing(20, (30, 50), "crop")
+    )
+    assert given.box == (-5.0, -5.0, 45.0, 25.0)
+    assert given.seen == (0.0, 0.0, 40.0, 20.0)
+    assert given.framed
+    assert "framed in black" in given.description
+    picture = given.picture()
+    assert picture.getpixel((0, 0)) == (0, 0, 0)
+    assert picture.getpixel((25, 15)) == (255, 255, 255)
+
+
+def test_padding_is_zero_for_the_network():
+    given = network_input(
+        read_image(Image.new("RGB", (40, 20), "white")), Preprocessing.for_size(40, "pad")
+    )
+    assert given.tensor[0, :, 0].abs().max() == 0
+    assert given.tensor[0, :, 10:30].abs().min() > 1
+    assert given.box == (0.0, -10.0, 40.0, 30.0)
+    assert given.picture().getpixel((0, 0)) == tuple(
+        round(255 * m) for m in Preprocessing.IMAGENET_MEAN
+    )
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "squash"])
+@pytest.mark.parametrize("size", [64, (48, 80), (80, 48), (1, 1), (3, 200)])
+@pytest.mark.parametrize("source", [(451, 300), (1, 1), (1, 700), (700, 1), (64, 64)])
+def test_ones_own_size_is_exact(fit, size, source):
+    photo = read_image(sample_image().image.resize(source))
+    given = network_input(photo, Preprocessing.for_size(size, fit))
+    height, width = (size, size) if isinstance(size, int) else size
+    assert given.tensor.shape == (1, 3, height, width)
+    assert torch.isfinite(given.tensor).all()
+    left, top, right, bottom = given.seen
+    assert 0 <= left < right <= source[0]
+    assert 0 <= top < bottom <= source[1]
+    assert fit == "pad" or not given.framed
+    assert fit == "crop" or given.seen == (0, 0, *source)
+
+
+def test_none_keeps_every_pixel():
+    photo = sample_image()
+    given = network_input(photo)
+    assert given.tensor.shape == (1, 3, 300, 451)
+    assert np.array_equal(np.asarray(given.picture()), np.asarray(photo.image))
+    assert given.description == "size unchanged, values 0 to 1"
+
+
+@pytest.mark.parametrize("preset", [p for _, p in PRESETS[::4]], ids=[n for n, _ in PRESETS[::4]])
+def test_what_the_network_sees_is_the_resized_picture(preset):
+    photo = sample_image("coffee")
+    given = network_input(photo, preset)
+    back = torch.from_numpy(np.array(given.picture())).permute(2, 0, 1)
+    mean, std = (
+        torch.tensor(v).view(3, 1, 1) for v in (given.preprocessing.mean, given.preprocessing.std)
+    )
+    exact = (given.tensor[0] * std + mean) * 255
+    assert (exact - exact.round()).abs().max() < 1e-2  # whole levels come back
+    assert torch.equal(back, exact.round().to(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes(dtype):
+    given = network_input(sample_image(), Preprocessing.for_size(64), dtype=dtype)
+    assert given.tensor.dtype == dtype
+    plain = network_input(sample_image(), Preprocessing.for_size(64))
+    assert torch.equal(given.tensor, plain.tensor.to(dtype))
+    assert np.abs(np.asarray(given.picture()).astype(int) - np.asarray(plain.picture())).max() <= 2
+
+
+def test_whole_numbers_are_no_dtype_for_a_network():
+    with pytest.raises(ImageError, match=r"torch\.int64"):
+        network_input(sample_image(), dtype=torch.int64)
+
+
+def test_very_long_pictures_are_not_resized_in_full():
+    stripes = np.zeros((1, 60_000, 3), np.uint8)
+    stripes[:, 29_000:31_000] = (255, 0, 0)
+    photo = read_image(stripes, layout="HWC")
+    given = network_input(photo, Preprocessing(1200, (1000, 1000), "crop"))
+    assert given.tensor.shape == (1, 3, 1000, 1000)
+    assert given.picture().getpixel((500, 500)) == (255, 0, 0)
+    with pytest.raises(ImageError, match="would be resized to"):
+        network_input(photo, Preprocessing(1200))
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "squash"])
+def test_long_pictures_with_a_size_of_ones_own(fit):
+    photo = read_image(np.zeros((1, 3_000_000), np.uint8))
+    assert network_input(photo, Preprocessing.for_size(224, fit)).tensor.shape == (1, 3, 224, 224)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fit": "zoom"}, "fit='zoom' is unknown"),
+        ({"fit": "pad"}, "needs the size"),
+        ({"crop": (3, 4)}, "needs a fit"),
+        ({"resize": 0}, "resize=0"),
+        ({"resize": (3,)}, "resize"),
+        ({"crop": (3, -1), "fit": "crop"}, "crop"),
+        ({"crop": (10_000, 10_000), "fit": "crop"}, "100 million"),
+        ({"mean": (1.0,)}, "mean has 1 values"),
+        ({"std": (1.0, 0.0, 1.0)}, "zero"),
+        ({"std": (1.0, float("nan"), 1.0)}, "finite"),
+        ({"interpolation": "cubic"}, "bicubic"),
+    ],
+)
+def test_illegal_options(options, words):
+    with pytest.raises(ImageError, match=words):
+        Preprocessing(**options)
+
+
+def test_descriptions():
+    assert (
+        Preprocessing.from_transforms(PRESETS[0][1]).describe().startswith("short side resized to ")
+    )
+    assert "padded with the mean colour" in Preprocessing.for_size((3, 4), "pad").describe()
+    assert "stretched to 4×3" in Preprocessing.for_size((3, 4), "squash").describe()
+    assert "cover 4×3" in Preprocessing.for_size((3, 4)).describe()
+    vgg = get_model_weights("vgg16").IMAGENET1K_FEATURES.transforms()
+    assert (
+        "mean (0.4824, 0.4588, 0.4078), std (0.003922, 0.003922, 0.003922)"
+        in Preprocessing.from_transforms(vgg).describe()
+    )
+
+
+def test_a_pil_image_of_any_mode_is_taken():
+    assert Preprocessing()(Image.new("LA", (3, 2), (9, 0))).tolist()[0] == [[1.0] * 3] * 2
