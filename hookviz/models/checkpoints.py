@@ -181,10 +181,11 @@ def _check_archive(path: Path) -> None:
 
 def _torch_load(path: Path) -> Any:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), path.open("rb") as file:
             # Old storages and archives are warned about; the user can do nothing with that.
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+            # The open file, not its path: by a path's suffix torch guesses safetensors.
+            return torch.load(file, map_location="cpu", weights_only=True)
     except MemoryError:
         raise WeightsError(f"{path.name} does not fit into memory.") from None
     except Exception as error:

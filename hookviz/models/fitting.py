@@ -6,7 +6,10 @@ Must not know: files, downloads, devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,21 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.errors import ModelError, WeightsError
-from hookviz.models.report import Mismatch, WeightsReport
+from hookviz.models.comparing import compare
+from hookviz.models.filling import without_filling
+from hookviz.models.report import WeightsReport
 from hookviz.models.unwrapping import Selection, select_weights
 
 __all__ = ["Buildable", "Fitted", "fit_builder", "fit_module"]
 
 MOST_CLASSES = 1_000_000
-# Buffers that need not be in the file (old checkpoints lack them; the model computes its own), and
-# leftovers of counting tools that may be.
-_OWN = ("num_batches_tracked", "relative_position_index", "total_ops", "total_params")
-# First parts of names under which classifiers are found in the wild.
-_HEADS = frozenset(
-    ["fc", "classifier", "head", "heads", "last_linear", "logits", "aux1", "aux2", "AuxLogits",
-     "projector", "projection_head", "aux_classifier", "head_dist"]
-)  # fmt: skip
-
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -41,12 +37,15 @@ class Buildable:
         build: Called with keywords: ``num_classes`` and what ``options`` names.
         default_classes: How many classes it has without ``num_classes``; None where fixed.
         options: "aux_logits", "aux_loss", "image_size" where the builder takes them.
+        siblings: Architectures of the same family, tried for advice where a checkpoint does not
+            fit.
     """
 
     name: str
     build: Callable[..., nn.Module]
     default_classes: int | None
     options: frozenset[str] = frozenset()
+    siblings: Callable[[], Iterable[Buildable]] = tuple
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,13 @@ def fit_builder(
             break
         options |= hints
     head = _head_names(what, shapes, options)
-    module = what.build(**options)
-    report = _compare(selection, module, source, what.name, head)
+    report = compare(selection, laid_out(what, options), source, what.name, head)
     report = replace(report, classes=options.get("num_classes"))
-    _load(module, selection, report, strict=strict)
+    _refuse(report, strict=strict, advice=lambda: _advice(what, content))
+    # Random values are drawn for what stays as built alone; for VGG16 they would take seconds.
+    with contextlib.nullcontext() if report.missing else without_filling():
+        module = what.build(**options)
+    _load(module, selection, report)
     return Fitted(module, report, options.get("num_classes", what.default_classes))
 
 
@@ -108,13 +110,14 @@ def fit_module(module: nn.Module, content: Any, source: str, name: str, *, stric
     Raises:
         WeightsError: The file holds no weights, or they do not fit.
     """
-    shapes = _shapes(module)
-    selection = _selected(content, shapes, source)
+    selection = _selected(content, _shapes(_tensors(module)), source)
     last = _last_layer(module)
     classes = _resize(module, last, selection)
-    head = frozenset(n for n in _shapes(module) if last and n.startswith(f"{last}."))
-    report = replace(_compare(selection, module, source, name, head), classes=classes)
-    _load(module, selection, report, strict=strict)
+    state = _tensors(module)
+    head = frozenset(n for n in state if last and n.startswith(f"{last}."))
+    report = replace(compare(selection, state, source, name, head), classes=classes)
+    _refuse(report, strict=strict, advice=lambda: "")
+    _load(module, selection, report)
     return Fitted(module, report, classes)
 
 
@@ -129,17 +132,26 @@ def _selected(content: Any, shapes: Shapes, source: str) -> Selection:
     return selection
 
 
-def _shapes(module: nn.Module) -> Shapes:
-    return {n: tuple(v.shape) for n, v in module.state_dict().items() if isinstance(v, Tensor)}
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {n: v for n, v in module.state_dict().items() if isinstance(v, Tensor)}
+
+
+def _shapes(state: Mapping[str, Tensor]) -> Shapes:
+    return {n: tuple(v.shape) for n, v in state.items()}
+
+
+def laid_out(what: Buildable, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A model's state dict, on the meta device (without memory) where its builder allows that."""
+    try:
+        with torch.device("meta"):
+            return _tensors(what.build(**options))
+    except (RuntimeError, NotImplementedError, ModelError):
+        return _tensors(what.build(**options))
 
 
 def shapes_of(what: Buildable, options: Mapping[str, Any]) -> Shapes:
-    """Names and shapes of a model's state dict, laid out without memory where that works."""
-    try:
-        with torch.device("meta"):
-            return _shapes(what.build(**options))
-    except (RuntimeError, NotImplementedError, ModelError):
-        return _shapes(what.build(**options))
+    """Names and shapes of a model's state dict."""
+    return _shapes(laid_out(what, options))
 
 
 def _hints(
@@ -226,85 +238,38 @@ def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     return count
 
 
-def _compare(
-    selection: Selection, module: nn.Module, source: str, name: str, head: frozenset[str]
-) -> WeightsReport:
-    state = {n: v for n, v in module.state_dict().items() if isinstance(v, Tensor)}
-    given = selection.tensors
-    mismatched = [
-        Mismatch(n, _kind(given[n]), _kind(v))
-        for n, v in state.items()
-        if n in given and not _fits(given[n], v)
-    ]
-    bad = {item.name for item in mismatched}
-    missing = tuple(n for n in state if n not in given and not n.endswith(_OWN))
-    unexpected = tuple(n for n in given if n not in state and not n.endswith(_OWN))
-    # The whole top-level classifier counts as head where the file has nothing of it that fits.
-    fitting = {n.partition(".")[0] for n in state if n in given and n not in bad}
-    absent = {n for n in missing if n.partition(".")[0] in _HEADS - fitting}
-    foreign = {n for n in unexpected if n.partition(".")[0] in _HEADS}
-    return WeightsReport(
-        source=source,
-        model=name,
-        wrapping=selection.wrapping,
-        prefix=selection.prefix,
-        matched=tuple(n for n in state if n in given and n not in bad),
-        missing=missing,
-        unexpected=unexpected,
-        mismatched=tuple(mismatched),
-        ignored=selection.ignored,
-        head=tuple(n for n in (*missing, *unexpected) if n in head | absent | foreign),
-        notes=_notes(selection, state),
-    )
-
-
-def _fits(found: Tensor, own: Tensor) -> bool:
-    if tuple(found.shape) != tuple(own.shape) or found.layout != torch.strided:
-        return False
-    if found.is_meta or found.is_quantized != own.is_quantized:
-        return False
-    # A view that repeats one number (strides of 0) may claim any size.
-    if found.numel() * found.element_size() > found.untyped_storage().nbytes():
-        return False
-    return found.is_complex() == own.is_complex() and (
-        found.is_floating_point() == own.is_floating_point()
-        or (not own.is_floating_point() and found.dtype != torch.bool)
-    )
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _notes(selection: Selection, state: Mapping[str, Tensor]) -> tuple[str, ...]:
-    notes = []
-    if selection.others:
-        notes.append(f"the file also holds {', '.join(selection.others[:4])}")
-    used = {n: v for n, v in selection.tensors.items() if n in state and v.is_floating_point()}
-    casts = sorted(
-        {str(v.dtype).removeprefix("torch.") for n, v in used.items() if v.dtype != state[n].dtype}
-    )
-    if casts:
-        notes.append(f"{', '.join(casts)} values converted to the model's dtype")
-    broken = [
-        n for n, v in used.items() if not v.is_quantized and not torch.isfinite(v.float()).all()
-    ]
-    if broken:
-        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-        notes.append(f"NaN or infinite values in {', '.join(broken[:3])}{more}")
-    return tuple(notes)
-
-
-def _load(module: nn.Module, selection: Selection, report: WeightsReport, *, strict: bool) -> None:
+def _refuse(report: WeightsReport, *, strict: bool, advice: Callable[[], str]) -> None:
     if not report.matched or (strict and report.faults):
-        raise refusal(report)
+        raise refusal(report, advice())
+
+
+def _load(module: nn.Module, selection: Selection, report: WeightsReport) -> None:
     wanted = set(report.matched)
-    module.load_state_dict(
-        {n: v for n, v in selection.tensors.items() if n in wanted}, strict=False
-    )
+    state: Any = OrderedDict((n, v) for n, v in selection.tensors.items() if n in wanted)
+    # The versions of the module's classes, which some (MNASNet) insist on when they load.
+    state._metadata = getattr(module.state_dict(), "_metadata", {})  # noqa: SLF001 - torch's name for them
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module.load_state_dict(state, strict=False)
 
 
-def refusal(report: WeightsReport) -> WeightsError:
+def _advice(what: Buildable, content: Any) -> str:
+    """Names a sibling of the architecture that the checkpoint fits."""
+    for sibling in what.siblings():
+        try:
+            shapes = shapes_of(sibling, {})
+        except ModelError:
+            continue
+        selection = select_weights(content, shapes)
+        if selection is None:
+            break
+        off = [n for n, v in selection.tensors.items() if tuple(v.shape) != shapes.get(n)]
+        if len(off) <= 2 and len(selection.tensors) >= len(shapes) - 2:  # weight and bias of a head
+            return f"It fits '{sibling.name}'."
+    return ""
+
+
+def refusal(report: WeightsReport, advice: str = "") -> WeightsError:
     """The error for a checkpoint that does not fit; its ``report`` has the whole table."""
     head = set(report.head)
     parts = []
@@ -321,8 +286,8 @@ def refusal(report: WeightsReport) -> WeightsError:
     error = WeightsError(
         f"{report.source} does not fit '{report.model}': {len(report.matched)} tensors match, "
         f"{', '.join(parts) or 'and no others are known to the model'}.",
-        remedy="Choose the architecture that it was trained with, or strict=False to load what "
-        "fits.",
+        remedy=advice
+        or "Choose the architecture that it was trained with, or strict=False to load what fits.",
     )
     error.report = report  # type: ignore[attr-defined] # the table, for who wants all names
     return error

@@ -277,7 +277,13 @@ def _from_member(arch: Architecture, member: Any, module: nn.Module) -> LoadedMo
 
 
 def _buildable(arch: Architecture) -> Buildable:
-    return Buildable(arch.name, arch.build, arch.default_classes, arch.options)
+    return Buildable(
+        arch.name,
+        arch.build,
+        arch.default_classes,
+        arch.options,
+        lambda: (_buildable(sibling) for sibling in arch.siblings()),
+    )
 
 
 def _untrained(what: Buildable, num_classes: int | None, arch: Architecture | None) -> LoadedModel:

@@ -19,6 +19,7 @@ import torchvision.models as tv
 from torch import Tensor, nn
 
 from hookviz.errors import ModelError, WeightsError, did_you_mean
+from hookviz.models.filling import without_filling
 from hookviz.models.loaded import Task
 
 __all__ = [
@@ -93,6 +94,12 @@ class Architecture:
         """Whether the builder's own weights are of 8 bits."""
         return self.name.startswith("quantized_")
 
+    def siblings(self) -> list[Architecture]:
+        """Builders of the same family, this one left out: those of the same file of torchvision."""
+        home = tv.get_model_builder(self.name).__module__
+        names = [n for n in tv.list_models() if tv.get_model_builder(n).__module__ == home]
+        return [Architecture(name, self.task) for name in names if name != self.name]
+
     @property
     def options(self) -> frozenset[str]:
         """What a checkpoint may ask of the builder beside the number of classes."""
@@ -155,6 +162,7 @@ class Architecture:
             # same weights meanwhile gets the same tensors, whose hash has been checked.
             member.get_state_dict = lambda *_args, **_kwargs: state
             stack.callback(delattr, member, "get_state_dict")
+            stack.enter_context(without_filling())
             try:
                 module = tv.get_model_builder(self.name)(weights=member, progress=False, **kwargs)
             except (RuntimeError, ValueError, KeyError, AttributeError, TypeError) as error:
