@@ -32,9 +32,9 @@ from PIL.PngImagePlugin import PngInfo
 import hookviz
 from hookviz.capture.activation import Activation
 from hookviz.export import RunFacts, read_png_facts, write_export
+from hookviz.export.execution import LEVEL
 
 LAYERS = ("features.0", "features.14", "features.28")
-LEVEL = 6
 
 
 def captured(layers: tuple[str, ...] | None) -> tuple[RunFacts, list[Activation]]:
