@@ -191,13 +191,14 @@ def numbers_to_levels(numbers: np.ndarray, low: float, high: float) -> np.ndarra
         array([[  0,   1, 255]], dtype=uint8)
     """
     levels = np.empty(numbers.shape, np.uint8)
-    # Subnormal ranges would overflow 255 / (high - low); dividing first cannot.
     span = float(high) - float(low)
-    for rows in _bands(numbers):
-        band = (numbers[rows].astype(np.float64) - low) / span
-        np.nan_to_num(band, copy=False, nan=0.0, posinf=1.0, neginf=0.0)
-        np.clip(band, 0.0, 1.0, out=band)
-        levels[rows] = np.rint(band * 255.0)
+    # A signalling NaN makes NumPy warn while it is cast; errstate is this thread's own.
+    with np.errstate(invalid="ignore"):
+        for rows in _bands(numbers):
+            band = (numbers[rows].astype(np.float64) - low) / span
+            np.nan_to_num(band, copy=False, nan=0.0, posinf=1.0, neginf=0.0)
+            np.clip(band, 0.0, 1.0, out=band)
+            levels[rows] = np.rint(band * 255.0)
     return levels
 
 

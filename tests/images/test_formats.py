@@ -236,6 +236,11 @@ def test_float_tiff_with_nan_and_inf(encode):
     assert "3 values were not finite" in notes(picture)
 
 
+def test_a_signalling_nan_makes_numpy_warn_nobody():
+    values = np.array([[0x7F800001, 0x3F800000, 0x40000000]], np.uint32).view(np.float32)
+    assert np.asarray(read_image(Image.fromarray(values)).image)[0, :, 0].tolist() == [0, 0, 255]
+
+
 @pytest.mark.parametrize("value", [np.nan, 1e38, -7.0, 3.4e38])
 def test_constant_float_tiff(value, encode):
     picture = read_image(encode(Image.fromarray(np.full((3, 4), value, np.float32)), "TIFF"))
@@ -376,7 +381,22 @@ def test_small_and_thin_pictures(size, kind, encode):
 
 @pytest.mark.parametrize(
     "kind",
-    ["PNG", "JPEG", "WEBP", "AVIF", "GIF", "TIFF", "BMP", "ICO", "JPEG2000", "PPM", "TGA", "QOI", "PCX", "SGI"],
+    [
+        "PNG",
+        "JPEG",
+        "WEBP",
+        "AVIF",
+        "GIF",
+        "TIFF",
+        "BMP",
+        "ICO",
+        "JPEG2000",
+        "PPM",
+        "TGA",
+        "QOI",
+        "PCX",
+        "SGI",
+    ],
 )
 def test_formats_and_their_hash(kind, encode, tmp_path):
     if kind == "AVIF" and not features.check("avif"):

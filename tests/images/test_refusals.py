@@ -186,7 +186,8 @@ def test_an_icon_with_a_large_png_inside():
 
 def test_tiff_tiles_out_of_all_proportion():
     tags = [(256, 4, 1, 1), (257, 4, 1, 4_000_000), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1),
-            (277, 3, 1, 1), (322, 4, 1, 16_000), (323, 4, 1, 16), (324, 4, 1, 8), (325, 4, 1, 8)]  # fmt: skip
+            (277, 3, 1, 1), (322, 4, 1, 16_000), (323, 4, 1, 16), (324, 4, 1, 8),
+            (325, 4, 1, 8)]  # fmt: skip
     body = (
         struct.pack("<H", len(tags))
         + b"".join(struct.pack("<HHII", *tag) for tag in tags)
