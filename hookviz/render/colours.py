@@ -20,8 +20,13 @@ __all__ = ["ColourTable", "Palette", "choose_cmap", "colour_table", "packed", "p
 
 Rgb = NDArray[np.uint8]
 
-# The colours that NaN and infinities may have; each table takes those farthest from its own.
-_STRANGE = ((255, 0, 200), (0, 229, 255), (255, 140, 0), (57, 255, 20), (255, 255, 255), (0, 0, 0))
+# The colours that NaN and infinities may have, best first: each table takes those that stand out
+# from its own. White and black, which pages have too, come last.
+_STRANGE = (
+    (255, 0, 200), (0, 229, 255), (255, 140, 0), (57, 255, 20), (150, 75, 0), (0, 0, 0),
+    (255, 255, 255),
+)  # fmt: skip
+_APART = 110.0  # summed difference of red, green and blue that the eye does not miss
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +53,9 @@ def colour_table(name: str) -> ColourTable:
     rgb = np.round(cmap(np.linspace(0.0, 1.0, 256))[:, :3] * 255).astype(np.uint8)
     palette = [np.array(c, np.int64) for c in _STRANGE]
     distance = [float(np.abs(rgb.astype(np.int64) - c).sum(1).min()) for c in palette]
-    best = sorted(range(len(palette)), key=lambda i: -distance[i])[:3]
-    nan, posinf, neginf = (palette[i] for i in sorted(best, key=lambda i: (i, -distance[i])))
+    # Those far enough in the order of preference, then the farthest of the rest.
+    order = sorted(range(len(palette)), key=lambda i: (-min(distance[i], _APART), i))
+    nan, posinf, neginf = (palette[i] for i in order[:3])
     flags = np.zeros((6, 3), np.uint8)
     flags[1], flags[2] = _beyond(rgb[0]), _beyond(rgb[-1])
     flags[3], flags[4], flags[5] = neginf, posinf, nan

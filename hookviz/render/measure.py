@@ -210,7 +210,7 @@ def correlation(maps: Tensor, found: Extents, reference: int) -> Numbers:
 
     target = centred(reference, 1)[0]
     rows = [centred(at, step) @ target for at in range(0, maps.shape[0], step)]
-    result = fetch(torch.cat(rows))
+    result = fetch(torch.cat(rows)).clip(-1.0, 1.0)
     result[reference] = 1.0
     return result
 

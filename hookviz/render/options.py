@@ -163,7 +163,7 @@ class GridOptions:
         if name != "auto" and name not in mpl.colormaps:
             known = list(mpl.colormaps)
             raise RenderError(
-                f"There is no colormap {name!r} in matplotlib.",
+                f"cmap is {name!r}, which is no colormap of matplotlib.",
                 remedy=did_you_mean(name, known) or "For example 'viridis', 'gray' or 'RdBu_r'.",
             )
 

@@ -79,6 +79,7 @@ class Sheet:
     ) -> int:
         """Put a text's baseline at a pixel from the page's top left; returns its width."""
         face = self.face(points)
+        text = face.legible(text)
         if text:
             self.labels.append(Label(text, x, y, colour or self.palette.muted, face, right))
         return face.width(text)
@@ -98,8 +99,9 @@ class Sheet:
             room -= self.write(source, self.margin + room, y, 8.0, right=True) + self.px(12)
         details = small.width(header.details)
         keep = room - details - self.px(9)
-        beside = keep >= min(bold.width(header.title), room // 3)
-        title = middle_ellipsis(header.title, keep if beside else room, bold.width)
+        beside = keep >= min(bold.width(bold.legible(header.title)), room // 3)
+        name = bold.legible(header.title)
+        title = middle_ellipsis(name, keep if beside else room, bold.width)
         self._title = (title, y)
         if beside:
             self.write(header.details, self.margin + bold.width(title) + self.px(8), y, 8.0)
@@ -204,13 +206,13 @@ def ticks(ends: tuple[float, float], count: int) -> list[tuple[float, str]]:
         return [(0.5, value(low))]
     half = high / 2 - low / 2
     places = [(0.0, value(low)), (1.0, value(high))]
-    if np.isfinite(half * 4) and half > 1e-300 and max(abs(low), abs(high)) < half * 1e6:
+    if 1e-290 < half < 1e290 and max(abs(low), abs(high)) < half * 1e6:
         locator = MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10])
         for v in locator.tick_values(low, high):
             place = (v - low) / (2 * half)
             if 0.45 / count < place < 1 - 0.45 / count:
                 places.append((float(place), value(0.0 if abs(v) < half * 1e-9 else float(v))))
-    elif low < 0 < high:
+    elif low < 0 < high and 0.05 < -low / 2 / half < 0.95:
         places.append((float(-low / 2 / half), "0"))
     return sorted(places)
 

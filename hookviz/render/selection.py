@@ -69,7 +69,9 @@ def _key(arranged: Arranged, found: Extents, name: str, reference: str) -> Numbe
             )
         if arranged.maps[0].numel() == 1:
             raise RenderError("similarity needs maps; single values have none.")
-        return measure.correlation(arranged.maps, found, channel)
+        key = measure.correlation(arranged.maps, found, channel)
+        key[channel] = np.inf  # itself first, also where others are exactly alike
+        return key
     moments = measure.moments(arranged.maps, found)
     found_keys = {"mean": moments.mean, "variance": moments.variance, "sparsity": moments.zeros}
     return found_keys[name]

@@ -47,6 +47,10 @@ class Face:
         """The same for matplotlib."""
         return FontProperties(family=list(self.family), size=self.points, weight=self.weight)
 
+    def legible(self, text: str) -> str:
+        """The text with a hollow square for each character that the font lacks."""
+        return "".join(c if _has(self.family, self.weight, c) else "□" for c in text)
+
     def width(self, text: str) -> int:
         """Width of the text in whole pixels."""
         return sum(_advance(self, c) for c in text)
@@ -95,6 +99,13 @@ def inked(face: Face, text: str) -> tuple[NDArray[np.uint8], int, int]:
         np.maximum(part, glyph[: part.shape[0], : part.shape[1]], out=part)
         x += _advance(face, character)
     return cover, left, above
+
+
+@lru_cache(maxsize=4096)
+def _has(family: tuple[str, ...], weight: str, character: str) -> bool:
+    """Whether the font draws it; without the question matplotlib warns each time it does not."""
+    font = get_font(findfont(FontProperties(family=list(family), weight=weight)))
+    return font.get_char_index(ord(character)) != 0
 
 
 @lru_cache(maxsize=4096)

@@ -101,7 +101,7 @@ def test_a_batch_says_which_sample_and_an_absent_one_is_refused():
     assert "sample 0 of 3" in draw(tensor).notes
     assert "sample 2 of 3" in draw(tensor, GridOptions(sample=2)).notes
     assert arrange(tensor, GridOptions(sample=2)).maps.equal(tensor[2])
-    with pytest.raises(RenderError, match="sample is 3.*0 to 2"):
+    with pytest.raises(RenderError, match=r"sample is 3.*0 to 2"):
         draw(tensor, GridOptions(sample=3))
     with pytest.raises(RenderError, match="no batch axis"):
         draw(torch.rand(4, 5, 5), GridOptions(sample=1))
@@ -154,7 +154,7 @@ def test_patch_grids_from_the_input_the_user_and_registers():
     assert token_grid(198)[:3] == (2, 14, 14)
     assert token_grid(196)[:3] == (0, 14, 14)
     assert token_grid(10, grid=(3, 3))[:3] == (1, 3, 3)
-    with pytest.raises(RenderError, match="grid=3×4.*10 tokens"):
+    with pytest.raises(RenderError, match=r"grid=3×4.*10 tokens"):
         token_grid(10, grid=(3, 4))
     facts = PictureFacts(input_size=(32, 64))
     tokens = activation((1, 1 + 4 * 8, 5), "EncoderBlock")
