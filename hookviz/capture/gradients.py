@@ -127,9 +127,10 @@ class GradientHooks:
     ) -> Callable[[nn.Module, Any, Any], Any]:
         """A forward pre-hook with keyword arguments that gives the layer views of its own."""
 
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        def hook(module: nn.Module, args: Any, kwargs: Any = None) -> Any:
             store = self._store()
-            if store is None or not torch.is_grad_enabled():
+            # Without keyword arguments: a forward of another thread, see hooks.input_hook.
+            if kwargs is None or store is None or not torch.is_grad_enabled():
                 return None
             lane = store.lane_here() or store.enter((args, kwargs), training=module.training)
             run = lane.run if lane is not None else self._recomputed_run()

@@ -56,7 +56,8 @@ class _Guard:
         self.module = weakref.ref(module)
         self.watchers: tuple[Watcher, ...] = ()
         self.holders = 0
-        self.before = module.__dict__.get(_SLOT, self)
+        self.was_empty = _SLOT not in module.__dict__
+        self.before = module.__dict__.get(_SLOT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         module = self._called(sys._getframe(1))  # noqa: SLF001 - see _called()
@@ -126,7 +127,7 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
             held = guard.module()
             if guard.holders or held is None or held.__dict__.get(_SLOT) is not guard:
                 return
-            if guard.before is guard:
+            if guard.was_empty:
                 del held.__dict__[_SLOT]
             else:
                 held.__dict__[_SLOT] = guard.before

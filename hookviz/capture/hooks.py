@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -109,7 +110,9 @@ def input_hook(
     """A forward pre-hook that copies what the layer is given, before it can change it."""
     here, index = store.here, hooked.index
 
-    def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+    def hook(module: nn.Module, args: Any, kwargs: Any = MappingProxyType({})) -> None:
+        # torch notes that a hook takes keyword arguments a moment after it has set the hook, and
+        # forgets it a moment before; a forward in another thread may call it in between.
         lane = here.lane
         if lane is None or not lane.open or backward_is_running():
             lane = store.enter((args, kwargs), training=module.training)
