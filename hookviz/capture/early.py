@@ -50,7 +50,8 @@ class Stopper:
         parents = _parents(tree)
         own_names = {h.own for h in store.hooked}
         for name, count in counts.items():
-            if name not in own_names or not isinstance(count, int) or count < 1:
+            whole = isinstance(count, int) and not isinstance(count, bool)
+            if name not in own_names or not whole or count < 1:
                 raise CaptureError(
                     "stop_early maps ticked layers to numbers of calls from 1, "
                     f"but has {name!r}: {count!r}."

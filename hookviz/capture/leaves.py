@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import PackedSequence
 __all__ = ["describe", "leaves"]
 
 _MAX_DEPTH = 12
-_MAX_OBJECT_DEPTH = 3
+# Arbitrary objects may lead anywhere (a tokenizer, a logger), so fewer of them are opened.
+_MAX_OBJECT_DEPTH = 4
 _MAX_LEAVES = 10_000
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, nn.Module, torch.Size)
 
@@ -133,10 +134,12 @@ def _describe(value: Any, depth: int, inside: set[int]) -> str:
         return str(list(value.shape))
     if value is None:
         return "None"
-    parts = None if depth > _MAX_DEPTH or id(value) in inside else _parts(value)
     kind = type(value).__name__
+    if depth > _MAX_DEPTH or id(value) in inside:
+        return kind
+    parts = _parts(value)
     if parts is None:
-        found = leaves(value) if not isinstance(value, _PLAIN) else []
+        found = [] if isinstance(value, _PLAIN) else leaves(value)
         return f"{kind}({', '.join(f'{p}: {list(t.shape)}' for p, t in found)})" if found else kind
     inside.add(id(value))
     texts = [(name, _describe(part, depth + 1, inside)) for name, part in parts]
