@@ -5,8 +5,9 @@ Must not know: paths, arrays, colours, networks.
 
 What is guaranteed: only the formats of an allow-list are opened, each by the decoder that its first
 bytes name; size and frames are checked before anything is decoded; Pillow's global settings
-(``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``, warnings filters) are not touched; whatever a
-decoder raises becomes one sentence. Time: a clock on every read ends decoders that ask for data in
+(``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``, warnings filters) are not touched (who sets
+``LOAD_TRUNCATED_IMAGES`` gets files that are cut short); whatever a decoder raises becomes one
+sentence. Time: a clock on every read ends decoders that ask for data in
 pieces (PNG, GIF, JPEG, BMP, PNM, QOI …) after MAX_SECONDS of this thread's processor time; decoders
 that take the file at once (WebP, AVIF, TIFF, JPEG 2000) are bounded by their number of pixels.
 """
@@ -14,6 +15,7 @@ that take the file at once (WebP, AVIF, TIFF, JPEG 2000) are bounded by their nu
 from __future__ import annotations
 
 import io
+import re
 import struct
 import time
 import zlib
@@ -29,7 +31,7 @@ from hookviz.images.headers import (
     check_size,
     read_header,
 )
-from hookviz.images.limits import MAX_SECONDS, SLOW_FORMATS
+from hookviz.images.limits import MAX_SECONDS, SLOW_FORMATS, megapixels
 from hookviz.images.quiet import collected_warnings
 from hookviz.images.signatures import ACCEPTED, FileKind
 
@@ -98,10 +100,8 @@ def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decode
             raise _refusal(
                 name, kind, f" that takes more than {MAX_SECONDS:g} seconds to decode"
             ) from None
-        except Image.DecompressionBombError:
-            raise _refusal(
-                name, kind, " of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows"
-            ) from None
+        except Image.DecompressionBombError as bomb:
+            raise _refusal(name, kind, _bomb(bomb, limit)) from None
         except MemoryError:
             raise _refusal(name, kind, " that does not fit into memory") from None
         except Exception as error:
@@ -196,6 +196,14 @@ def png_essentials(data: bytes) -> bytes:
             kept.append(data[place:end])
         place = end
     return b"".join(kept)
+
+
+def _bomb(error: Image.DecompressionBombError, limit: int) -> str:
+    """Pillow's own check came first: by our limit where that is broken too, else by Pillow's."""
+    found = re.search(r"\((\d+) pixels\)", str(error))
+    if found and int(found.group(1)) > limit:
+        return f" of {megapixels(int(found.group(1)))}, and at most {megapixels(limit)} are read"
+    return " of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows"
 
 
 def _damage(error: Exception) -> str:

@@ -134,6 +134,20 @@ def test_orientation_of_an_opened_image_is_applied_once(quarters, encode):
     assert opened.size == (40, 20)
 
 
+def test_heic_by_the_optional_plugin(quarters):
+    plugin = pytest.importorskip("pillow_heif")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stream = io.BytesIO()
+    plugin.from_pillow(quarters).save(stream, quality=95, exif=exif.tobytes())
+    picture = read_image(stream.getvalue(), name="IMG_0001.jpg")
+    assert (picture.format, picture.size) == ("HEIF", (20, 40))
+    assert close(picture.image.getpixel((2, 2)), BLUE, 20)
+    assert "HEIF" not in Image.OPEN
+    with pytest.raises(ImageError, match="HEIC picture that is"):
+        read_image(stream.getvalue()[:-5])
+
+
 # Transparency.
 
 

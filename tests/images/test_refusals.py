@@ -174,6 +174,16 @@ def test_a_webp_of_16384_squared(encode):
     assert "16384×16384" in refused(large + data[12:], name="big.webp").message
 
 
+@pytest.mark.parametrize(("kind", "mark"), [("AVIF", b"ispe"), ("JPEG2000", b"ihdr")])
+def test_avif_and_jpeg_2000_bombs(kind, mark, encode):
+    data = bytearray(encode(Image.new("RGB", (64, 64), "red"), kind))
+    place = data.index(mark) + (8 if kind == "AVIF" else 4)
+    struct.pack_into(">II", data, place, 16000, 16000)
+    message = refused(bytes(data), name="big").message
+    assert "256 million pixels" in message
+    assert "are read" in message
+
+
 def test_an_icon_with_a_large_png_inside():
     inner = bomb(20000, 20000)
     data = (
