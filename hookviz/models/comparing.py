@@ -10,10 +10,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from hookviz.errors import WeightsError
 from hookviz.models.report import Mismatch, WeightsReport
 from hookviz.models.unwrapping import Selection
 
-__all__ = ["BROKEN", "compare"]
+__all__ = ["BROKEN", "compare", "refusal"]
 
 BROKEN = "NaN or infinite values"
 """How a note on such values begins."""
@@ -111,3 +112,31 @@ def _finite(tensor: Tensor) -> bool:
     # Types of 8 bits know no isfinite of their own.
     wide = tensor if tensor.element_size() > 1 else tensor.float()
     return bool(torch.isfinite(wide).all())
+
+
+def refusal(report: WeightsReport, advice: str = "") -> WeightsError:
+    """The error for a checkpoint that does not fit; its ``report`` has the whole table."""
+    head = set(report.head)
+    parts = []
+    for word, names in (("missing", report.missing), ("unexpected", report.unexpected)):
+        names = tuple(n for n in names if n not in head)
+        if names:
+            parts.append(f"{len(names)} {word} ({_some(names)})")
+    if report.mismatched:
+        first = report.mismatched[0]
+        parts.append(
+            f"{len(report.mismatched)} of another shape or type ({first.name} is {first.found}, "
+            f"expected {first.expected})"
+        )
+    error = WeightsError(
+        f"{report.source} does not fit '{report.model}': {len(report.matched)} tensors match, "
+        f"{', '.join(parts) or 'and no others are known to the model'}.",
+        remedy=advice
+        or "Choose the architecture that it was trained with, or strict=False to load what fits.",
+    )
+    error.report = report  # type: ignore[attr-defined] # the table, for who wants all names
+    return error
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -24,15 +24,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from hookviz.errors import RunCancelled, WeightsError
+from hookviz.models.progress import Progress, reporting
 
-__all__ = ["Progress", "download"]
-
-Progress = Callable[[int, int, str], None]
-"""Called with bytes done, bytes in all (0 where unknown) and the file's name, 10 times a second
-at most, and once at the end."""
+__all__ = ["CONNECT_SECONDS", "Progress", "download", "mirrored"]
 
 CONNECT_SECONDS = 4.5
 """For name, connection and first answer together: offline has to be said within 5 seconds."""
@@ -41,7 +36,6 @@ STALL_SECONDS = 20.0
 ATTEMPTS = 4
 """Connections for one file, the first one included."""
 _PIECE = 1 << 17
-_REPORT_SECONDS = 0.1
 
 
 class _BrokenError(Exception):
@@ -89,7 +83,7 @@ def download(
             shutil.copyfile(start_from, partial)
         else:
             partial.touch(exist_ok=False)
-        with _reporting(progress, target.name) as report:
+        with reporting(progress, target.name) as report:
             _fetch_checked(url, partial, expected, report, cancelled or (lambda: False))
         partial.replace(target)
     except OSError as error:
@@ -269,39 +263,6 @@ def _explain(error: Exception) -> None:
         reason = getattr(error, "reason", error)
         raise _BrokenError(f"no connection ({getattr(reason, 'strerror', None) or reason})")
     raise error
-
-
-@contextlib.contextmanager
-def _reporting(progress: bool | Progress, name: str) -> Iterator[Progress]:
-    """A callable that is cheap to call for every piece."""
-    bar: Any = None
-    last = 0.0
-    state = (0, 0)
-
-    def tell(done: int, total: int) -> None:
-        nonlocal bar
-        if callable(progress):
-            progress(done, total, name)
-        elif progress and done:
-            if bar is None:  # not before something arrives: offline shows a sentence, no bar
-                bar = tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=name)
-            bar.total = total or None
-            bar.update(done - bar.n)
-
-    def report(done: int, total: int, _name: str) -> None:
-        nonlocal last, state
-        state = (done, total)
-        now = time.monotonic()
-        if now - last >= _REPORT_SECONDS:
-            last = now
-            tell(done, total)
-
-    try:
-        yield report
-        tell(*state)
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 def mirrored(url: str) -> str:

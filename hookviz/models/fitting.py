@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.errors import ModelError, WeightsError
-from hookviz.models.comparing import compare
+from hookviz.models.comparing import compare, refusal
 from hookviz.models.filling import without_filling
 from hookviz.models.report import WeightsReport
 from hookviz.models.unwrapping import Selection, select_weights
 
-__all__ = ["Buildable", "Fitted", "fit_builder", "fit_module"]
+__all__ = ["Buildable", "Fitted", "class_options", "fit_builder", "fit_module"]
 
 MOST_CLASSES = 1_000_000
 Shapes = dict[str, tuple[int, ...]]
@@ -60,6 +60,22 @@ class Fitted:
     def head_missing(self) -> tuple[str, ...]:
         """Names of the classifier that the file lacks: these stayed random."""
         return tuple(name for name in self.report.missing if name in set(self.report.head))
+
+
+def class_options(num_classes: Any) -> dict[str, int]:
+    """The number of classes that the user chose, as a builder's option; {} for None.
+
+    Raises:
+        ModelError: It is no whole number from 1 to 1000000.
+    """
+    if num_classes is None:
+        return {}
+    whole = isinstance(num_classes, int) and not isinstance(num_classes, bool)
+    if not whole or not 1 <= num_classes <= MOST_CLASSES:
+        raise ModelError(
+            f"num_classes is a whole number from 1 to {MOST_CLASSES}, not {num_classes!r}."
+        )
+    return {"num_classes": num_classes}
 
 
 def fit_builder(
@@ -267,31 +283,3 @@ def _advice(what: Buildable, content: Any) -> str:
         if len(off) <= 2 and len(selection.tensors) >= len(shapes) - 2:  # weight and bias of a head
             return f"It fits '{sibling.name}'."
     return ""
-
-
-def refusal(report: WeightsReport, advice: str = "") -> WeightsError:
-    """The error for a checkpoint that does not fit; its ``report`` has the whole table."""
-    head = set(report.head)
-    parts = []
-    for word, names in (("missing", report.missing), ("unexpected", report.unexpected)):
-        names = tuple(n for n in names if n not in head)
-        if names:
-            parts.append(f"{len(names)} {word} ({_some(names)})")
-    if report.mismatched:
-        first = report.mismatched[0]
-        parts.append(
-            f"{len(report.mismatched)} of another shape or type ({first.name} is {first.found}, "
-            f"expected {first.expected})"
-        )
-    error = WeightsError(
-        f"{report.source} does not fit '{report.model}': {len(report.matched)} tensors match, "
-        f"{', '.join(parts) or 'and no others are known to the model'}.",
-        remedy=advice
-        or "Choose the architecture that it was trained with, or strict=False to load what fits.",
-    )
-    error.report = report  # type: ignore[attr-defined] # the table, for who wants all names
-    return error
-
-
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

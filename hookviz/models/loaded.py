@@ -19,12 +19,15 @@ from hookviz.errors import ModelError
 from hookviz.models.devices import choose_device, move_module
 from hookviz.models.report import WeightsReport
 
-__all__ = ["LoadedModel", "Task", "copy_module", "same_device"]
+__all__ = ["SEED", "LoadedModel", "Task", "copy_module", "same_device"]
 
 Task = Literal[
     "classification", "segmentation", "detection", "video", "optical_flow", "features", "unknown"
 ]
 """What a model answers: it decides how the model is fed and how its output is summarised."""
+
+SEED = 0
+"""Seed of an untrained model's random weights: two runs show the same pictures."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from hookviz.models.devices import choose_device, move_module
 from hookviz.models.feeding import infer_task, is_hugging_face, unwrapped
 from hookviz.models.fitting import fit_module
 from hookviz.models.loaded import LoadedModel, copy_module, same_device
+from hookviz.models.notes import fit_notes, joined, source_name
 from hookviz.models.presets import as_preset, classification_preset
 from hookviz.models.unwrapping import class_names
 
@@ -68,19 +69,18 @@ def load_module(
         result = copy_module(module, name).eval()
         fitted = fit_module(result, content, source, name, strict=strict)
         report, classes = fitted.report, fitted.classes
-        note, missing = head_note(source, fitted.head_missing)
-        note = " ".join(part for part in (note, faults_note(report.faults)) if part)
+        note, missing = fit_notes(source, fitted)
     result = _moved(result, module, device, dtype, name)
     names = tuple(categories or ()) or _config_names(inner)
     if not names and content is not None:
         names = class_names(content, classes or _outputs(result))
     if preprocess is None and is_hugging_face(inner):
         preprocess, assumed = _assumed_preset(inner)
-        note = " ".join(part for part in (note, assumed) if part)
+        note = joined(note, assumed)
     return LoadedModel(
         module=result,
         name=name,
-        weights=f"file {source}" if content is not None else "as passed in",
+        weights=source_name(source) if content is not None else "as passed in",
         trained=True,
         preprocess=as_preset(preprocess),
         categories=names,
@@ -107,23 +107,6 @@ def _moved(
     if result is module:
         result = copy_module(module, name)
     return move_module(result, target, dtype, name)
-
-
-def head_note(source: str, names: Sequence[str]) -> tuple[str, str]:
-    """What to say where a file lacks the classifier: (note, why there are no predictions)."""
-    if not names:
-        return "", ""
-    more = ", …" if len(names) > 2 else ""
-    text = f"No classifier in {source}: {', '.join(names[:2])}{more} kept random values."
-    return text, text
-
-
-def faults_note(names: Sequence[str]) -> str:
-    """What to say where a checkpoint was loaded although it does not fit; "" where it does."""
-    if not names:
-        return ""
-    more = ", …" if len(names) > 3 else ""
-    return f"LOADED IN PART: {len(names)} tensors do not fit ({', '.join(names[:3])}{more})."
 
 
 def _config_names(module: nn.Module) -> tuple[str, ...]:

@@ -197,10 +197,11 @@ def describe(output: Any) -> str:
     """An output in a few words, for sentences: "a tensor (1, 512, 7, 7)"."""
     if isinstance(output, Tensor):
         return f"a tensor {tuple(output.shape)}"
+    kind = type(output).__name__
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
     if isinstance(output, Mapping):
-        return (
-            f"a {type(output).__name__} with {', '.join(map(str, list(output)[:4])) or 'nothing'}"
-        )
+        keys = ", ".join(map(str, list(output)[:4]))
+        return f"{article} {kind} with {keys or 'nothing'}"
     if isinstance(output, Sequence) and not isinstance(output, str):
-        return f"a {type(output).__name__} of {len(output)}"
-    return f"a {type(output).__name__}"
+        return f"{article} {kind} of {len(output)}"
+    return f"{article} {kind}"

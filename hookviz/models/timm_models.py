@@ -1,6 +1,6 @@
 """timm's models by name, with timm's own preprocessing.
 
-In: "timm:NAME". Out: a LoadedModel. Must not know: torchvision's zoo.
+In: "timm:NAME". Out: a LoadedModel. Must not know: devices, downloads of torchvision's.
 
 timm is optional (extra ``timm``) and imported here alone, when it is asked for.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import socket
 import threading
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -17,12 +18,59 @@ from torch import nn
 
 from hookviz.errors import ModelError, WeightsError, did_you_mean
 from hookviz.models.download import CONNECT_SECONDS
-from hookviz.models.fitting import Buildable
+from hookviz.models.fitting import Buildable, class_options, fit_builder
+from hookviz.models.loaded import SEED, LoadedModel
+from hookviz.models.notes import UNTRAINED, fit_notes, source_name
 from hookviz.models.presets import timm_preset
+from hookviz.models.sources import is_none, is_path, own_content
+from hookviz.models.unwrapping import class_names
+from hookviz.models.zoo import categories, default_member
 
-__all__ = ["timm_buildable", "timm_facts", "timm_pretrained"]
+__all__ = ["load_timm", "timm_buildable"]
 
 _HUB = "huggingface.co"
+
+
+def load_timm(name: str, weights: Any, num_classes: int | None, *, strict: bool) -> LoadedModel:
+    """A model of timm's, on the CPU in float32; arguments as ``load_model`` has them."""
+    what = timm_buildable(name)
+    names: tuple[str, ...] = ()
+    report, note, missing = None, "", ""
+    if is_none(weights):
+        module, text, note = what.build(**class_options(num_classes)), "none", UNTRAINED
+    elif isinstance(weights, Mapping) or is_path(weights):
+        content, source = own_content(weights, what.name)
+        options = class_options(num_classes)
+        fitted = fit_builder(what, content, source, strict=strict, **options)
+        note, missing = fit_notes(source, fitted)
+        module, text, report = fitted.module, source_name(source), fitted.report
+        names = class_names(content, fitted.classes) or _imagenet(fitted.classes)
+    elif isinstance(weights, str) and weights in ("auto", "DEFAULT"):
+        module, text = _pretrained(name)
+        names = _imagenet(getattr(module, "num_classes", None))
+    else:
+        raise WeightsError(
+            f"'timm:{name}' takes weights='DEFAULT', None or a path, not {weights!r}.",
+            remedy="Other weights of timm are part of the name: 'timm:resnet18.a1_in1k'.",
+        )
+    return LoadedModel(
+        module=module,
+        name=what.name,
+        weights=text,
+        trained=text != "none",
+        preprocess=_preprocessing(module),
+        categories=() if missing else names,
+        note=note,
+        task="classification",
+        no_classifier=missing,
+        report=report,
+    )
+
+
+def _imagenet(classes: int | None) -> tuple[str, ...]:
+    """ImageNet's class names where a model has just as many classes."""
+    names = categories(default_member("resnet18"))
+    return names if classes == len(names) else ()
 
 
 def _timm() -> Any:
@@ -35,7 +83,7 @@ def _timm() -> Any:
         ) from error
 
 
-def timm_buildable(name: str, seed: int) -> Buildable:
+def timm_buildable(name: str) -> Buildable:
     """How timm builds a model without weights.
 
     Raises:
@@ -51,7 +99,7 @@ def timm_buildable(name: str, seed: int) -> Buildable:
 
     def build(**options: Any) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.manual_seed(SEED)
             try:
                 return cast(
                     "nn.Module", timm.create_model(name, pretrained=False, **options)
@@ -63,12 +111,12 @@ def timm_buildable(name: str, seed: int) -> Buildable:
     return Buildable(f"timm:{name}", build, int(getattr(classes, "num_classes", 1000) or 1000))
 
 
-def timm_facts(module: nn.Module) -> Any:
+def _preprocessing(module: nn.Module) -> Any:
     """The preprocessing that timm states for one of its models."""
     return timm_preset(_timm().data.resolve_model_data_config(module))
 
 
-def timm_pretrained(name: str) -> tuple[nn.Module, str]:
+def _pretrained(name: str) -> tuple[nn.Module, str]:
     """A pretrained model of timm and its weights' name, from the Hugging Face cache or hub.
 
     Raises:

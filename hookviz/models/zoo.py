@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hookviz.errors import ModelError, WeightsError, did_you_mean
 from hookviz.models.filling import without_filling
-from hookviz.models.loaded import Task
+from hookviz.models.loaded import SEED, Task
 
 __all__ = [
     "Architecture",
@@ -40,8 +40,6 @@ _TASKS: dict[str, Task] = {
     "optical_flow": "optical_flow",
 }
 _BUILDING = threading.Lock()
-SEED = 0
-"""Seed of an untrained model's random weights: two runs show the same pictures."""
 
 
 def list_models(search: str = "") -> list[str]:
