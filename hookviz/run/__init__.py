@@ -96,12 +96,13 @@ def reproduce(
         ExportError: The file is no PNG that hookviz wrote.
         HookvizError: The model or the image that the file names is not at hand.
     """
-    from hookviz.export import reproduce_png
+    from hookviz.export import needs_inputs, reproduce_png
 
     def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
         loaded = model if model is not None else facts["model"]
         source = image if image is not None else _sample_named(facts)
-        again = feature_maps(loaded, source, layers)
+        # A file of the input picture shows no layer; the model itself stands for none.
+        again = feature_maps(loaded, source, layers or [""], inputs=needs_inputs(facts))
         return again.facts, again.activations
 
     return reproduce_png(png, run=run)

@@ -172,6 +172,7 @@ class Run:
             picture=self.image,
             network_input=self.input,
             started=self.started,
+            missing=self.missing,
         )
 
     def export(
