@@ -11,7 +11,7 @@ from hookviz.export.facts import RunFacts
 from hookviz.export.metadata import read_png_facts
 from hookviz.export.outcome import ExportCancelled, ExportResult, ExportStopped
 from hookviz.export.pictures import draw_activation
-from hookviz.export.reproduce import Reproduction, reproduce_png
+from hookviz.export.reproduce import Reproduction, needs_inputs, reproduce_png
 from hookviz.export.writer import write_export
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Reproduction",
     "RunFacts",
     "draw_activation",
+    "needs_inputs",
     "read_png_facts",
     "reproduce_png",
     "write_export",

@@ -6,47 +6,48 @@ how a PNG is laid out, how files are written.
 Every PNG of an export carries these keys; a key that has nothing to say is left out. Numbers have
 a point, lists are separated by a comma and a space, times are UTC.
 
-=================  ================================================================================
-key                text
-=================  ================================================================================
-Software           ``hookviz 0.1.0``
-hookviz_version    ``0.1.0``
-torch_version      ``2.14.1``
-file               what the file is: ``grid``, ``channel``, ``contact`` or ``input``
-model              the model's name
-weights            where its weights come from
-weights_hash       hexadecimal digest over the weights
-trained            ``yes``, or ``UNTRAINED: random weights``
-layer              dotted name of the layer; ``(model)`` for the model itself
-type               class name of the layer
-run                which forward of the capture, from 1
-call               ``2 of 3``
-execution          position among the calls of the run, from 1: the number that begins the name
-kind               ``output``, ``input``, ``output_gradient`` or ``input_gradient``
-leaf               path of the tensor inside a nested output
-shape              of the whole tensor, ``1, 64, 224, 224``
-dtype              of the tensor, ``float32``
-sample             which image of the batch, from 0
-frame              which frame of a volume, from 0
-layout             how the axes were read, for example ``maps``
-channels           the channels in the file, in their order: ``0-15, 42``
-page               ``1 of 8``
-order              how the channels are ordered: ``index``, ``mean``, ...
-scale              the sentence about colours that the figure carries
-vmin, vmax         values at the ends of the colour table; ``per channel`` where each has its own
-ranges             JSON: the two values of each tile, where each has its own
-cmap               name of matplotlib's colour table
-nan, posinf,       how many of the values drawn are NaN, +Inf and -Inf
+==================  ===============================================================================
+key                 text
+==================  ===============================================================================
+Software            ``hookviz 0.1.0``
+hookviz_version     ``0.1.0``
+torch_version       ``2.14.1``
+matplotlib_version  of grids and contact sheets, whose letters it sets
+file                what the file is: ``grid``, ``channel``, ``contact`` or ``input``
+model               the model's name
+weights             where its weights come from
+weights_hash        hexadecimal digest over the weights
+trained             ``yes``, or ``UNTRAINED: random weights``
+layer               dotted name of the layer; ``(model)`` for the model itself
+type                class name of the layer
+run                 which forward of the capture, from 1
+call                ``2 of 3``
+execution           position among the calls of the run, from 1: the number that begins the name
+kind                ``output``, ``input``, ``output_gradient`` or ``input_gradient``
+leaf                path of the tensor inside a nested output
+shape               of the whole tensor, ``1, 64, 224, 224``
+dtype               of the tensor, ``float32``
+sample              which image of the batch, from 0
+frame               which frame of a volume, from 0
+layout              how the axes were read, for example ``maps``
+channels            the channels in the file, in their order: ``0-15, 42``
+page                ``1 of 8``
+order               how the channels are ordered: ``index``, ``mean``, ...
+scale               the sentence about colours that the figure carries
+vmin, vmax          values at the ends of the colour table; ``per channel`` where each has its own
+ranges              JSON: the two values of each tile, where each has its own
+cmap                name of matplotlib's colour table
+nan, posinf,        how many of the values drawn are NaN, +Inf and -Inf
 neginf
-image              base name of the image
-image_sha256       SHA-256 of the image's bytes
-preprocessing      what was done to the image
-device             where the model ran
-model_dtype        the model's dtype
-time               when the run began, ``2026-11-04T14:22:33Z``
-options            JSON: every drawing option, for drawing it again
-record             JSON: which activations the file shows, exactly (the texts above are for people)
-=================  ================================================================================
+image               base name of the image
+image_sha256        SHA-256 of the image's bytes
+preprocessing       what was done to the image
+device              where the model ran
+model_dtype         the model's dtype
+time                when the run began, ``2026-11-04T14:22:33Z``
+options             JSON: every drawing option, for drawing it again
+record              JSON: which activations the file shows, exactly (the texts above are for people)
+==================  ===============================================================================
 
 No text holds an absolute path. PNGs carry no EXIF.
 """

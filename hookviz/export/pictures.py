@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -132,6 +133,7 @@ def grid_picture(
         "vmin": number_text(drawing.vmin),
         "vmax": number_text(drawing.vmax),
         "cmap": drawing.cmap,
+        "matplotlib_version": mpl.__version__,
     }
     if drawing.vmin is None:
         ends = [[number_text(low), number_text(high)] for low, high in drawing.tile_ranges]
@@ -249,5 +251,6 @@ def contact_picture(
         top += height + _GAP
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
     texts = run_texts(facts) | _view_texts(options) | {"page": f"{page + 1} of {pages}"}
-    texts |= {"order": options.order} | record.texts()
+    texts |= {"order": options.order, "matplotlib_version": mpl.__version__}
+    texts |= record.texts()
     return opaque(np.asarray(sheet)), texts

@@ -41,13 +41,23 @@ _MAX_PIXELS = 80_000_000
 
 # What may differ without the picture being another one; it is told all the same.
 _SURROUNDINGS = frozenset(
-    {"hookviz_version", "torch_version", "device", "weights", "image", "model", "preprocessing"}
+    {
+        "hookviz_version",
+        "torch_version",
+        "matplotlib_version",
+        "device",
+        "weights",
+        "image",
+        "model",
+        "preprocessing",
+    }
 )
 # Says nothing about the picture: when it was made, and what else was captured in the same run.
 _PASSING = frozenset({"Software", "time", "run", "execution", "record", "options"})
 _WORDS = {
     "hookviz_version": "The version of hookviz",
     "torch_version": "The version of torch",
+    "matplotlib_version": "The version of matplotlib",
     "device": "The device",
     "model": "The model",
     "weights": "The source of the weights",
@@ -123,6 +133,11 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
     difference = _compared_pixels(there, _rgba(pixels))
     if difference:
         told.append(difference)
+        if options.style is None and record.file in {"grid", "contact"}:
+            told.append(
+                "The page follows matplotlib's settings (style=None), which may differ from those "
+                "that it was drawn with."
+            )
     return Reproduction(
         identical=not difference and same_facts,
         same_pixels=not difference,
