@@ -29,7 +29,7 @@ from journey_lab import BROWSER_ARGUMENTS, BROWSER_NAMES, Lab, find_browser  # n
 from journey_servers import REPOSITORY, LabServer  # noqa: E402  (needs the path set above)
 
 ARTEFACTS = REPOSITORY / "artefacts" / "journeys"
-FAILED = pytest.StashKey[bool]()
+FAILURE = pytest.StashKey[str]()
 
 
 def browser_required() -> bool:
@@ -55,7 +55,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Remember whether a test failed: its fixtures then keep what helps to find out why."""
     report = yield
     if report.failed:
-        item.stash[FAILED] = True
+        item.stash[FAILURE] = report.longreprtext
     return report
 
 
@@ -111,11 +111,12 @@ def lab(
     lab = Lab(page, lab_server, ARTEFACTS)
     yield lab
     errors = lab.console_errors()
-    failed = request.node.stash.get(FAILED, False)
+    failed = request.node.stash.get(FAILURE, "")
     try:
         if failed:
             lab.screenshot(f"{journey_name}_FAILED")
-            text = "\n".join(["console:", *lab.console, "", "server:", lab_server.log.read_text()])
+            server = lab_server.log.read_text(encoding="utf-8")
+            text = "\n".join([failed, "", "console:", *lab.console, "", "server:", server])
             (ARTEFACTS / f"{journey_name}_FAILED.log").write_text(text, encoding="utf-8")
     finally:
         lab.shutdown()

@@ -69,16 +69,19 @@ class App:
     def wait_idle(self) -> None:
         self.wait_state("idle")
 
+    def alerts(self) -> Locator:
+        """The alerts that are shown (each part has a place for one; the app uses one)."""
+        return self.part("alert").filter(visible=True)
+
     def expect_alert(self, *parts: str) -> Locator:
-        """An alert is shown whose sentence has these parts; where it is."""
-        alert = self.part("alert")
-        expect(alert).to_be_visible()
+        """One alert is shown, and its text has these parts; where it is."""
         for part in parts:
-            expect(alert).to_contain_text(part)
-        return alert
+            expect(self.alerts()).to_contain_text(part)
+        expect(self.alerts()).to_have_count(1)
+        return self.alerts()
 
     def expect_no_alert(self) -> None:
-        expect(self.part("alert")).to_be_hidden()
+        expect(self.alerts()).to_have_count(0)
 
     # --- image ----------------------------------------------------------------------------
 

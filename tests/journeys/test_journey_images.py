@@ -99,7 +99,7 @@ def test_bad_files_each_with_its_sentence_then_a_good_one(
     for kind, parts in sentences.items():
         app.browse(files[kind])
         alert = app.expect_alert(*parts)
-        said.add(app.part("alert-message").inner_text())
+        said.add(alert.locator('[data-hv="alert-message"]').inner_text())
         lab.screenshot(f"images_bad_{kind}", app.root)
         # the picture from before is still there
         assert lab.value("app.image.name") == "chelsea.png"

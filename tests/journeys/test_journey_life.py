@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 
 MODEL = """import threading, hookviz
 model = hookviz.load_model("vgg16")
+photo, other = hookviz.sample_image("chelsea.png"), hookviz.sample_image("coffee.png")
 def hooks():
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.module.modules())
 def threads():
@@ -27,8 +28,7 @@ def left_over(seconds=10):
         t.join(seconds)
     return [t.name for t in ours if t.is_alive()]
 app = None"""
-SHOW = """photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore(model, photo, ["features.0", "features.5"])
+SHOW = """app = hookviz.explore(model, photo, ["features.0", "features.5"])
 app"""
 
 
@@ -119,8 +119,8 @@ def test_reload_restart_save_and_reopen(
 def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None:
     lab, _ = open_app(
         MODEL,
-        'first = hookviz.explore(model, hookviz.sample_image("chelsea.png"), ["features.0"])\nfirst',
-        'second = hookviz.explore(model, hookviz.sample_image("coffee.png"), ["features.2"])\nsecond',
+        'first = hookviz.explore(model, photo, ["features.0"])\nfirst',
+        'second = hookviz.explore(model, other, ["features.2"])\nsecond',
     )
     first = App(lab.page, lab.output(1)).wait_ready()
     second = App(lab.page, lab.output(2)).wait_ready()
@@ -139,7 +139,7 @@ def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None
     ]
     alone = lab.python(
         "import torch\n"
-        "again = hookviz.feature_maps(model, hookviz.sample_image('chelsea.png'), ['features.0'])\n"
+        "again = hookviz.feature_maps(model, photo, ['features.0'])\n"
         "print(torch.equal(again.select('features.0').tensor,"
         " first.run.select('features.0').tensor))"
     )

@@ -137,7 +137,7 @@ def test_a_forward_that_fails_is_one_alert_and_keeps_what_was_captured(
     alert = app.expect_alert("shape of the third kind")
     app.wait_idle()
     app.painted("0")
-    assert app.root.get_by_role("alert").filter(visible=True).count() == 1
+    expect(app.root.get_by_role("alert").filter(visible=True)).to_have_count(1)
     alert.locator("summary").click()
     expect(alert.locator("pre")).to_contain_text("ValueError")
     lab.screenshot("stress_4_failed_forward")
