@@ -93,15 +93,18 @@ def dead_sentence(arranged: Arranged, found: Extents) -> str:
 
 def pixel_sentence(arranged: Arranged, grid: TileGrid, options: GridOptions) -> str:
     """How many pixels show one activation, or how many activations one pixel shows."""
-    down, across = grid.scale
-    if (down, across) == (1, 1):
+    tall, wide = grid.scale
+    if (tall, wide) == (1, 1):
         return "1 pixel per activation"
-    if across:
-        return f"{across} × {down} pixels per activation"
+    if wide:
+        return f"{wide} × {tall} pixels per activation"
     height, width = arranged.maps.shape[1:]
     if height > grid.size[0] or width > grid.size[1]:
         how = "the mean of" if options.shrink == "mean" else "the nearest of"
-        return f"a pixel is {how} {width / grid.size[1]:.2g} × {height / grid.size[0]:.2g}"
+        across, down = (
+            max(1.0, n / m) for n, m in zip((width, height), grid.size[::-1], strict=True)
+        )
+        return f"a pixel is {how} {across:.2g} × {down:.2g}"
     return ""
 
 

@@ -99,12 +99,14 @@ class Sheet:
             room -= self.write(source, self.margin + room, y, 8.0, right=True) + self.px(12)
         details = small.width(header.details)
         keep = room - details - self.px(9)
-        beside = keep >= min(bold.width(bold.legible(header.title)), room // 3)
         name = bold.legible(header.title)
-        title = middle_ellipsis(name, keep if beside else room, bold.width)
+        beside = keep >= min(bold.measured(name), room // 3)
+        title = middle_ellipsis(name, keep if beside else room, bold.measured)
         self._title = (title, y)
         if beside:
-            self.write(header.details, self.margin + bold.width(title) + self.px(8), y, 8.0)
+            self.write(
+                header.details, self.margin + round(bold.measured(title)) + self.px(8), y, 8.0
+            )
         sentences = header.sentences if beside else (header.details, *header.sentences)
         line = self.px(12.5)
         for text in _wrapped(sentences, self.room, small):

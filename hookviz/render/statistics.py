@@ -290,7 +290,7 @@ def _ranges(
         sheet.write(last, sheet.margin + width, base, 7.0, right=True)
     for place, text in ticks((low, high), 3):
         y = top + round((1 - place) * (height - 1))
-        if place in (0.0, 1.0):
+        if place == 1.0 or (place == 0.0 and low < 0):
             sheet.write(
                 text, sheet.margin + width - sheet.px(2),
                 y + (sheet.px(8) if place else -sheet.px(3)), 7.0, right=True,

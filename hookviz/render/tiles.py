@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 __all__ = ["TileGrid", "choose_grid", "compose", "enlarge"]
 
 _LARGEST = 448  # pixels: a single small map must not fill the page
+_READABLE = 64  # pixels: narrower tiles are seen only side by side
 _THINNEST = 8  # pixels: a strip of one row must be seen
 
 
@@ -127,7 +128,8 @@ def _cost(grid: TileGrid, room: int) -> float:
     ratio = math.log(height / room)
     # A few large maps read well in one row; many in a flat band do not.
     tall = 0.5 * ratio if ratio > 0 else -(0.3 if grid.count > 16 else 0.1) * ratio
-    return ragged + lost + tall
+    small = 0.15 * max(0.0, math.log(_READABLE / grid.size[1]))
+    return ragged + lost + tall + small
 
 
 def compose(

@@ -55,6 +55,13 @@ class Face:
         """Width of the text in whole pixels."""
         return sum(_advance(self, c) for c in text)
 
+    def measured(self, text: str) -> float:
+        """Width in pixels as matplotlib itself sets the text, kerning included."""
+        font = get_font(findfont(self.properties))
+        font.set_size(self.points, self.dpi)
+        font.set_text(text, 0.0)
+        return float(font.get_width_height()[0]) / 64.0
+
 
 @dataclass(frozen=True)
 class Label:
