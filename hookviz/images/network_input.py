@@ -25,7 +25,8 @@ class NetworkInput:
     """One picture as a network takes it.
 
     Attributes:
-        tensor: Shape (1, 3, H, W), channels R, G, B, normalised, on the device and in the dtype
+        tensor: Shape (1, 3, H, W), channels R, G, B, normalised (what a function of the user's own
+            gave may have another number of channels), on the device and in the dtype
             asked for.
         preprocessing: What was done.
         box: Left, top, right, bottom of the input's edges, in pixels of the (upright) picture.
@@ -69,6 +70,9 @@ def denormalised(tensor: torch.Tensor, preprocessing: Preprocessing) -> Image.Im
     """A (1, 3, H, W) or (3, H, W) input as an RGB image: x·std + mean, ×255, rounded, clipped."""
     values = tensor.detach().to("cpu", torch.float32)
     values = values[0] if values.ndim == 4 else values
+    if values.shape[0] != 3:
+        # A function of the user's own may give another number of channels: shown grey.
+        values = values.mean(dim=0, keepdim=True).expand(3, -1, -1)
     mean = torch.tensor(preprocessing.mean).view(3, 1, 1)
     std = torch.tensor(preprocessing.std).view(3, 1, 1)
     levels = torch.nan_to_num(values * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
@@ -107,12 +111,12 @@ def network_input(
     if not dtype.is_floating_point:
         raise ImageError(f"The network's input cannot have dtype {dtype}; give a floating one.")
     how = Preprocessing.from_transforms(preprocess)
-    tensor = how(picture)[None].to(device=device, dtype=dtype)
+    values = how(picture)[None]
+    how = how.shown_as(values)
+    tensor = values.to(device=device, dtype=dtype)
     box = how.box(picture.size)
     given = NetworkInput(tensor, how, box, picture.size, "")
     words = how.describe()
-    if given.framed:
-        ground = "the mean colour" if how.fit == "pad" else "black"
-        if how.fit != "pad":
-            words += f", the smaller picture framed in {ground}"
+    if given.framed and how.fit != "pad":
+        words += ", the smaller picture framed in black"
     return NetworkInput(tensor, how, box, picture.size, words)

@@ -154,13 +154,14 @@ class Preprocessing:
             transforms: What ``Weights.transforms()`` gives; an object with attributes like its
                 ``crop_size``, ``resize_size``, ``mean``, ``std``, ``interpolation``,
                 ``antialias``; a ``Compose`` of resize, centre crop, to-tensor and normalise;
-                timm's data config (a mapping); a Preprocessing; None (values 0..1 only).
+                timm's data config (a mapping); a Preprocessing; None (values 0..1 only); any
+                other callable from a PIL image to a tensor, which is called as it is.
 
         Returns:
             The preprocessing with the same numbers.
 
         Raises:
-            ImageError: A step is none that hookviz can repeat and undo.
+            ImageError: It is neither known nor callable.
 
         Examples:
             >>> from torchvision.models import VGG16_Weights
@@ -199,6 +200,10 @@ class Preprocessing:
         else:
             steps.append(f"mean ({_numbers(self.mean)}), std ({_numbers(self.std)})")
         return ", ".join(steps)
+
+    def shown_as(self, tensor: torch.Tensor) -> Preprocessing:  # noqa: ARG002 - see the subclass
+        """The preprocessing whose mean and std bring ``tensor`` back to a picture: this one."""
+        return self
 
     def resized_size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Width and height after resizing, before cropping or padding.

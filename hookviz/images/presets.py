@@ -1,7 +1,7 @@
 """Reading other libraries' preprocessing: torchvision's presets, chains of transforms, timm.
 
 In: an object that turns a PIL image into a tensor. Out: the ``Preprocessing`` with the same
-numbers, or an ImageError that names the step that cannot be repeated and undone.
+numbers; for other callables one that calls them; else an ImageError.
 Must not know: models, pictures.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from torchvision.transforms import InterpolationMode
 
 from hookviz.errors import ImageError
+from hookviz.images.function_preprocessing import FunctionPreprocessing
 from hookviz.images.preprocessing import Preprocessing
 
 __all__ = ["interpret"]
@@ -29,6 +30,16 @@ CONTAINER_STEPS = frozenset({
 
 def interpret(transforms: Any) -> Preprocessing:
     """See ``Preprocessing.from_transforms``."""
+    try:
+        return _interpret(transforms)
+    except ImageError:
+        # What cannot be looked into can still be called.
+        if not callable(transforms) or isinstance(transforms, type):
+            raise
+        return FunctionPreprocessing(function=transforms, name=_short(transforms))
+
+
+def _interpret(transforms: Any) -> Preprocessing:
     if transforms is None:
         return Preprocessing()
     if isinstance(transforms, Preprocessing):
