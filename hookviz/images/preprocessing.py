@@ -22,14 +22,18 @@ from torchvision.transforms.v2 import functional as v2_functional
 from hookviz.errors import ImageError, did_you_mean
 from hookviz.images.geometry import Box, crop_offset, input_box, resized_size
 from hookviz.images.picture import Picture
+from hookviz.images.resizing import (
+    MAX_INPUT_PIXELS,
+    check_sides,
+    part_resized,
+    resized_picture,
+    resized_tensor,
+)
 
 __all__ = ["Preprocessing"]
 
 FITS = ("crop", "pad", "squash", "none")
 INTERPOLATIONS = tuple(mode.value for mode in InterpolationMode)
-
-MAX_INPUT_PIXELS = 64_000_000
-"""An input (or the resized picture it is cut from) of more pixels is refused or avoided."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Preprocessing:
         if self.fit == "none" and self.crop is not None:
             raise ImageError("crop=(height, width) needs a fit: 'crop', 'pad' or 'squash'.")
         for word, sides in (("resize", self.resize), ("crop", self.crop)):
-            _check_sides(word, sides)
+            check_sides(word, sides)
         for word, values in (("mean", self.mean), ("std", self.std)):
             if len(values) != 3:
                 raise ImageError(
@@ -259,53 +263,22 @@ class Preprocessing:
 
     def _fitted(self, image: Image.Image) -> torch.Tensor:
         """The picture resized and cropped (but not yet padded by fit "pad"): uint8 (3, h, w)."""
-        width, height = self.resized_size(image.size)
-        changes = self.resize is not None or self.crop is not None
-        if changes and width * height > MAX_INPUT_PIXELS:
-            return self._part_resized(image, width, height)
+        crop = self.crop if self.fit == "crop" else None
+        size = self.resized_size(image.size)
+        resizes = self.resize is not None or self.crop is not None
+        if resizes and size[0] * size[1] > MAX_INPUT_PIXELS:
+            if crop is None or self.on_tensor:
+                raise ImageError(
+                    f"The picture of {image.width}×{image.height} pixels would be resized to "
+                    f"{size[0]}×{size[1]}; at most {MAX_INPUT_PIXELS // 1_000_000} million go.",
+                    remedy="Crop the picture first, or choose preprocessing with a size.",
+                )
+            return part_resized(image, size, crop, self.box(image.size), self.interpolation)
         mode = InterpolationMode(self.interpolation)
-        crop = list(self.crop) if self.crop and self.fit == "crop" else None
-        resizes = self.resize is not None or (self.crop is not None)
+        target = size if resizes else None
         if self.on_tensor:
-            batch: torch.Tensor = F.pil_to_tensor(image)[None]
-            if resizes:
-                resize = v2_functional.resize if self.v2 else F.resize
-                batch = resize(batch, [height, width], interpolation=mode, antialias=self.antialias)
-            if crop:
-                batch = F.center_crop(batch, crop)
-            return batch[0]
-        if resizes:
-            # antialias is not passed: Pillow always averages, and False would only warn.
-            image = F.resize(image, [height, width], interpolation=mode)
-        if crop:
-            image = F.center_crop(image, crop)
-        levels: torch.Tensor = F.pil_to_tensor(image)
-        return levels
-
-    def _part_resized(self, image: Image.Image, width: int, height: int) -> torch.Tensor:
-        """For very long pictures: resize only what the crop keeps.
-
-        A strip of 1×10,000 with its short side resized to 256 would have 655 million pixels, of
-        which the crop keeps 0.008 %.
-        """
-        if self.crop is None or self.fit != "crop" or self.on_tensor:
-            raise ImageError(
-                f"The picture of {image.width}×{image.height} pixels would be resized to "
-                f"{width}×{height}; at most {MAX_INPUT_PIXELS // 1_000_000} million pixels go.",
-                remedy="Crop the picture first, or choose preprocessing of your own with a size.",
-            )
-        box = self.box(image.size)
-        inside = (
-            max(box[0], 0.0),
-            max(box[1], 0.0),
-            min(box[2], float(image.width)),
-            min(box[3], float(image.height)),
-        )
-        target = (min(width, self.crop[1]), min(height, self.crop[0]))
-        resample = getattr(Image.Resampling, self.interpolation.split("-")[0].upper())
-        part = image.resize(target, resample, box=inside)
-        levels: torch.Tensor = F.pil_to_tensor(F.center_crop(part, list(self.crop)))
-        return levels
+            return resized_tensor(image, target, crop, mode, antialias=self.antialias, v2=self.v2)
+        return resized_picture(image, target, crop, mode)
 
 
 def _rgb(image: Image.Image) -> Image.Image:
@@ -314,20 +287,6 @@ def _rgb(image: Image.Image) -> Image.Image:
     from hookviz.images.read import read_image  # read stands above this module
 
     return read_image(image).image
-
-
-def _check_sides(word: str, sides: int | tuple[int, int] | None) -> None:
-    values = () if sides is None else (sides,) if isinstance(sides, int) else tuple(sides)
-    if sides is not None and not isinstance(sides, int) and len(values) != 2:
-        raise ImageError(f"{word}={sides!r} is not a size; give (height, width).")
-    if any(not isinstance(v, int) or v < 1 for v in values):
-        raise ImageError(f"{word}={sides!r} is not a size; sides are whole numbers from 1 up.")
-    product = values[0] * values[-1] if values else 0
-    if product > MAX_INPUT_PIXELS:
-        raise ImageError(
-            f"{word}={sides!r} asks for {product / 1e6:.0f} million pixels; at most "
-            f"{MAX_INPUT_PIXELS // 1_000_000} million are legal."
-        )
 
 
 def _times(sides: tuple[int, int]) -> str:
