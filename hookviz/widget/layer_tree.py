@@ -30,7 +30,11 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def row_facts(
-    shapes: Sequence[Sequence[int]] = (), sizes: Sequence[int] = (), reason: str = ""
+    shapes: Sequence[Sequence[int]] = (),
+    sizes: Sequence[int] = (),
+    reason: str = "",
+    *,
+    ran: bool = False,
 ) -> dict[str, Any]:
     """What a row tells of a layer.
 
@@ -38,13 +42,15 @@ def row_facts(
         shapes: Shape of the output, one per call; the first tensor where there are several.
         sizes: Bytes of the output, one per call.
         reason: Why the layer did not run; "" where it did.
+        ran: Whether this is of a run; else it is foreseen.
 
     Returns:
         The short form that goes to the page.
     """
     if reason:
         return {"r": reason}
-    return {"c": len(shapes), "s": [shape_text(s) for s in shapes], "b": [int(b) for b in sizes]}
+    facts = {"c": len(shapes), "s": [shape_text(s) for s in shapes], "b": [int(b) for b in sizes]}
+    return {**facts, "d": 1} if ran else facts
 
 
 class LayerTree(Part):

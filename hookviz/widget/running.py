@@ -189,6 +189,7 @@ class Running:
                     sum(a.tensor.numel() * a.tensor.element_size() for a in leaves)
                     for leaves in calls.values()
                 ],
+                ran=True,
             )
         if run.error is None:
             facts |= {name: row_facts(reason=reason) for name, reason in run.missing.items()}

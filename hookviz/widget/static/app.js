@@ -69,7 +69,7 @@ export function renderApp({ model, el }) {
     h("div", { class: "hv-head" }, h("span", { class: "hv-brand", "aria-hidden": "true" }, "hookviz"), modelButton,
       h("span", { class: "hv-about" }, untrained, weights), h("span", { class: "hv-space" }), device,
       h("span", { class: "hv-state" }, dot, state), helpButton),
-    h("div", { class: "hv-notices" }, dead, alert.box),
+    h("div", { class: "hv-notices" }, dead, alert.place),
     h("div", { class: "hv-columns" },
       h("div", { class: "hv-side" }, places.image, predictionBox, places.tree), places.gallery),
     runBar, models.box, exporting.box, help.box, large.box);
@@ -199,7 +199,7 @@ export function renderApp({ model, el }) {
     /** @type {HTMLElement | null} */ (document.activeElement)?.blur();
     outside?.focus();
   }
-  root.addEventListener("keyup", (event) => event.stopPropagation());
+  root.addEventListener("keyup", (/** @type {Event} */ event) => event.stopPropagation());
   root.addEventListener("focusin", (/** @type {any} */ event) => {
     const key = event.target.closest?.('[data-hv="card"]')?.dataset.key;
     if (key) currentKey = key;

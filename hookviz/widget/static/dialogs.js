@@ -212,7 +212,7 @@ export function exportPanel(model, current) {
 let exportPanels = 0;
 
 const KEYS = [
-  ["/", "search the layers"], ["↑ ↓ ← →", "move in the tree, open and close groups"], ["Space", "tick the layer"],
+  ["/", "search the layers"], ["↑  ↓  ←  →", "move in the tree, open and close groups"], ["Space", "tick the layer"],
   ["Enter", "run"], [".", "cancel"], ["[  ]", "previous or next result"], ["Page Up  Page Down", "turn its pages"],
   ["e", "export"], ["?", "this help"], ["Esc", "close, clear, then leave the app"],
 ];
@@ -226,7 +226,8 @@ export function helpPanel(limit) {
       h("li", {}, "Press Run. Each layer's feature maps appear in order of execution."),
       h("li", {}, "Change colours, scale, order or page as you like: the model does not run again.")),
     h("h4", {}, "Keys"),
-    h("dl", { class: "hv-keys" }, ...KEYS.flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
+    h("ul", { class: "hv-keys" }, ...KEYS.map(([keys, text]) => h("li", {},
+      h("span", {}, ...keys.split("  ").map((key) => h("kbd", {}, key))), h("span", {}, text)))),
     h("p", { class: "hv-dim" }, `Images: PNG, JPEG, WebP, GIF, BMP, TIFF, up to ${Math.round(limit / 1e6)} MB. ` +
       "Numbers on tiles are channel numbers. Search takes words or /regular expressions/."));
 }
@@ -241,8 +242,9 @@ export function largePanel(model) {
   const back = h("button", { type: "button", class: "hv-button", onclick: () => view.close() }, "Back");
   const view = panel({ hv: "large-dialog", label: "Large run", role: "alertdialog", closeLabel: "Close", class: "hv-large-panel" },
     text, h("div", { class: "hv-panel-foot" }, back, anyway));
-  return { ...view, /** @param {string} question */ ask(question) {
+  const ask = (/** @type {string} */ question) => {
     setText(text, question);
     view.open(back);
-  } };
+  };
+  return { ...view, ask };
 }

@@ -26,7 +26,7 @@ export function renderGallery({ model, el }) {
   const root = h("section", { hv: "gallery", class: "hv hv-part hv-gallery", "aria-label": "Results" },
     h("div", { class: "hv-gallery-head" },
       h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results"), tabs),
-    view.el, alert.box, empty, list);
+    view.el, alert.place, empty, list);
 
   function refresh() {
     const states = model.get("cards") ?? [];

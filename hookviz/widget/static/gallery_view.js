@@ -40,7 +40,7 @@ export function viewBar(change, choices) {
   };
   const dead = tick("view-dead", "Hide dead channels", "Hide dead", "hide_dead");
   const overlay = tick("view-overlay", "Overlay on the image", "Overlay", "overlay");
-  const field = (/** @type {string} */ name, /** @type {...Node} */ ...inside) =>
+  const field = (/** @type {string} */ name, /** @type {Node[]} */ ...inside) =>
     h("span", { class: "hv-field hv-inline" }, h("span", { "aria-hidden": "true" }, name), ...inside);
   const el = h("div", { hv: "view", class: "hv-view", role: "group", "aria-label": "View" },
     field("Colours", cmap), field("Scale", scale, range), field("Order", order), field("Tiles", tiles),

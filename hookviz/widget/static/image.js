@@ -46,7 +46,7 @@ export function renderImage({ model, el }) {
   const alert = alertBox(() => model.send({ type: "dismiss" }));
   const root = h("section", { hv: "image", class: "hv hv-part hv-image", "aria-label": "Image" },
     h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "1"), "Image"),
-    alert.box, drop, figures, preprocessLine);
+    alert.place, drop, figures, preprocessLine);
 
   /** @param {File} chosen */
   async function take(chosen) {

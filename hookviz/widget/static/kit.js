@@ -253,7 +253,7 @@ export function alertBox(onAction) {
   });
   const box = h(
     "div",
-    { hv: "alert", role: "alert", class: "hv-alert", hidden: true },
+    { hv: "alert", role: "alert", class: "hv-alert" },
     h("div", { class: "hv-alert-text" }, message, " ", remedy, details),
     action,
     h(
@@ -263,16 +263,17 @@ export function alertBox(onAction) {
       icon("close"),
     ),
   );
+  // In the page only while there is something to say: the parts of an app have none of their own.
+  const place = document.createComment("alert");
   return {
-    box,
+    place,
     /** @param {Props | null} alert */
     show(alert) {
-      const shown = Boolean(alert && alert.message);
-      box.hidden = !shown;
-      if (!alert || !shown) {
-        setText(message, "");
+      if (!alert || !alert.message) {
+        box.remove();
         return;
       }
+      if (!box.isConnected) place.after(box);
       setText(message, alert.message);
       setText(remedy, alert.remedy ?? "");
       trace.textContent = alert.traceback ?? "";

@@ -2,13 +2,14 @@
 // The layer tree on screen: one widget for any number of layers.
 // Reads the traits rows, facts, selected, hidden_calls, search; writes the last three.
 import { alertBox, bytesText, Cleanup, debounce, h, icon, setText } from "./kit.js";
-import { applyFilter, buildRows, scopeOf, shownRows, stateOf, toggled } from "./tree_rows.js";
+import { applyFilter, buildRows, shownRows, stateOf, toggled } from "./tree_rows.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 /** @typedef {import("./tree_rows.js").Row} Row */
 /**
  * What is known of a layer: calls, shape and bytes per call, why it did not run.
- * @typedef {{c?: number, s?: string[], b?: number[], r?: string}} Facts
+ * whether these are of a run (else they are foreseen).
+ * @typedef {{c?: number, s?: string[], b?: number[], r?: string, d?: number}} Facts
  */
 
 const CHIPS = [
@@ -28,8 +29,9 @@ export function renderTree({ model, el }) {
   let hiddenCalls = new Set();
   /** @type {Set<string>} */
   const closed = new Set();
-  /** @type {Set<string>} */
-  const openCalls = new Set();
+  /** What the user opened (true) or shut (false); calls that were captured stand open at first.
+   * @type {Map<string, boolean>} */
+  const openCalls = new Map();
   const chips = new Set();
   /** @type {Record<string, Facts>} */
   let facts = {};
@@ -72,7 +74,7 @@ export function renderTree({ model, el }) {
   const alert = alertBox(() => model.send({ type: "dismiss" }));
   const root = h("section", { hv: "tree", class: "hv hv-part hv-tree", "aria-label": "Layers" },
     h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "2"), "Layers", summary),
-    alert.box,
+    alert.place,
     h("div", { class: "hv-search" }, icon("search"), search), chipBar, foundText, tools, box);
 
   /** @param {Set<string>} next */
@@ -138,9 +140,9 @@ export function renderTree({ model, el }) {
   function setOpen(item, open) {
     const row = rowOf(item);
     if (!row || item.getAttribute("aria-expanded") === null) return;
-    const set = row.children.length ? closed : openCalls;
-    if (open === Boolean(row.children.length)) set.delete(row.name);
-    else set.add(row.name);
+    if (!row.children.length) openCalls.set(row.name, open);
+    else if (open) closed.delete(row.name);
+    else closed.add(row.name);
     refill();
   }
   /** @param {HTMLElement | null} item */
@@ -162,7 +164,7 @@ export function renderTree({ model, el }) {
     const key = call ? `${row.name}#${call}` : row.name;
     const fact = facts[row.name] ?? {};
     const calls = fact.c ?? 1;
-    const open = row.children.length ? !closed.has(row.name) : openCalls.has(row.name);
+    const open = row.children.length ? !closed.has(row.name) : callsOpen(row);
     const opens = !call && (row.children.length > 0 || calls > 1);
     const label = call ? `call ${call} of ${calls}` : row.label;
     const shape = call ? fact.s?.[call - 1] : fact.s?.[0];
@@ -187,6 +189,10 @@ export function renderTree({ model, el }) {
     if (!found.match[row.index]) node.classList.add("hv-context");
     return node;
   }
+  /** @param {Row} row */
+  function callsOpen(row) {
+    return openCalls.get(row.name) ?? Boolean(facts[row.name]?.d);
+  }
   /** @param {Row} row @param {number} call */
   function callState(row, call) {
     return String(ticked.has(row.name) && !hiddenCalls.has(`${row.name}#${call}`));
@@ -199,7 +205,7 @@ export function renderTree({ model, el }) {
     for (const row of shown) {
       items.push(item(row, stateOf(rows, row, found.match, ticked), 0));
       const calls = facts[row.name]?.c ?? 1;
-      if (calls > 1 && (openCalls.has(row.name) || (row.children.length && !closed.has(row.name)))) {
+      if (calls > 1 && (row.children.length ? !closed.has(row.name) : callsOpen(row))) {
         for (let c = 1; c <= calls; c += 1) items.push(item(row, callState(row, c), c));
       }
     }
