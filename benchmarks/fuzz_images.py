@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 SECONDS = 10.0
 MEGABYTES = 1500.0
-PIECE = 500
+PIECE = 2500
 
 
 def seeds() -> dict[str, list[bytes]]:

@@ -496,3 +496,20 @@ def tiff(width, height, pixels, *, bits, order="<", photometric=1, extra=()):
         )
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", place + len(pixels))
     return head + pixels + body + b"\0\0\0\0"
+
+
+def test_a_photoshop_picture():
+    sections = struct.pack(">IIIH", 0, 0, 0, 0)
+    head = b"8BPS\0\1" + b"\0" * 6 + struct.pack(">HIIHH", 3, 1, 2, 8, 3)
+    picture = read_image(head + sections + b"\xff\0\0\xff\0\0")
+    assert picture.format == "PSD"
+    assert [picture.image.getpixel((x, 0)) for x in (0, 1)] == [RED, GREEN]
+
+
+def test_an_animated_png_shows_its_default_picture(encode):
+    frames = [Image.new("RGB", (8, 8), c) for c in ("red", "lime", "blue")]
+    data = encode(frames[0], "PNG", save_all=True, append_images=frames[1:], default_image=True)
+    assert read_image(data).image.getpixel((0, 0)) == RED
+    opened = Image.open(io.BytesIO(data))
+    opened.seek(1)
+    assert read_image(opened).image.getpixel((0, 0)) == GREEN  # the frame that the user chose
