@@ -100,7 +100,7 @@ class Sheet:
         details = small.width(header.details)
         keep = room - details - self.px(9)
         name = bold.legible(header.title)
-        beside = keep >= min(bold.measured(name), room // 3)
+        beside = keep >= bold.measured(name)  # else the details take a line of their own
         title = middle_ellipsis(name, keep if beside else room, bold.measured)
         self._title = (title, y)
         if beside:

@@ -16,6 +16,7 @@ __all__ = ["TileGrid", "choose_grid", "compose", "enlarge"]
 
 _LARGEST = 448  # pixels: a single small map must not fill the page
 _READABLE = 64  # pixels: narrower tiles are seen only side by side
+_WASTEFUL = 0.8  # of a column's width: below it, whole factors give way
 _THINNEST = 8  # pixels: a strip of one row must be seen
 
 
@@ -106,6 +107,13 @@ def _grid(
             factor = max(1, 2 * _LARGEST // height)
         tall = factor if height * factor >= _THINNEST else -(-_THINNEST // height)
         picture, scale = (height * tall, width * factor), (tall, factor)
+        if (
+            width * factor < _WASTEFUL * across
+            and height > 1
+            and across * height < width * 2 * room
+        ):
+            # Pixels of unequal width are the lesser evil where equal ones leave much room empty.
+            picture, scale = (max(1, round(height * across / width)), across), (0, 0)
     else:
         down = height * across / width
         tall = max(_THINNEST if height == 1 else 1, round(down))
@@ -128,8 +136,9 @@ def _cost(grid: TileGrid, room: int) -> float:
     ratio = math.log(height / room)
     # A few large maps read well in one row; many in a flat band do not.
     tall = 0.5 * ratio if ratio > 0 else -(0.3 if grid.count > 16 else 0.1) * ratio
+    uneven = 0.1 if grid.scale == (0, 0) else 0.0
     small = 0.15 * max(0.0, math.log(_READABLE / grid.size[1]))
-    return ragged + lost + tall + small
+    return ragged + lost + tall + small + uneven
 
 
 def compose(
