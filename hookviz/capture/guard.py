@@ -16,8 +16,9 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+import torch
 from torch import nn
 
 from hookviz.capture.tree import is_compiled_wrapper, resolve
@@ -59,15 +60,30 @@ class _Guard:
         self.was_empty = _SLOT not in module.__dict__
         self.before = module.__dict__.get(_SLOT)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module = self._called(sys._getframe(1))  # noqa: SLF001 - see _called()
+    def slot(self) -> Callable[..., Any]:
+        """What goes into the module's slot."""
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            return self.call(self._called(sys._getframe(1)), args, kwargs)  # noqa: SLF001 - see _called()
+
+        slot: Any = guarded
+        if "torch._dynamo" in sys.modules:
+            # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
+            slot = torch.compiler.disable(guarded)  # type: ignore[no-untyped-call]  # as torch has it
+        slot.hookviz_guard = self
+        return cast("Callable[..., Any]", slot)
+
+    def call(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Call the module's code, telling the watchers."""
         original = resolve(module)
         call: Callable[..., Any] = original
         if original is module:
-            call = module._call_impl  # noqa: SLF001 - what torch calls where this slot is empty
-        begun = [(w, w.begin(module, args, kwargs)) for w in self.watchers]
+            call = module._call_impl  # noqa: SLF001 - what torch calls where the slot is empty
+        begun: list[tuple[Watcher, object | None]] = []
         error: BaseException | None = None
         try:
+            for watcher in self.watchers:
+                begun.append((watcher, watcher.begin(module, args, kwargs)))  # noqa: PERF401 - those begun must end, should one raise
             return call(*args, **kwargs)
         except EarlyStop as stop:
             error = stop
@@ -86,13 +102,21 @@ class _Guard:
 
     def _called(self, frame: Any) -> nn.Module:
         """The module that is being called: this one, or a replica or copy that took its slot."""
-        if frame.f_code is _ENTRY:
-            found: nn.Module = frame.f_locals["self"]
-            return found
+        # torch's wrapper may lie between, hence the few steps.
+        for _ in range(4):
+            if frame is not None and frame.f_code is _ENTRY:
+                found: nn.Module = frame.f_locals["self"]
+                return found
+            frame = frame and frame.f_back
         module = self.module()
         if module is None:
             raise ReferenceError("the captured module is gone")
         return module
+
+
+def _guard_in(module: nn.Module) -> _Guard | None:
+    there = getattr(module.__dict__.get(_SLOT), "hookviz_guard", None)
+    return there if isinstance(there, _Guard) and there.module() is module else None
 
 
 def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None]:
@@ -106,11 +130,10 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
         A function that undoes it, once; in any order with others. It holds no module.
     """
     with _lock:
-        there = module.__dict__.get(_SLOT)
-        if isinstance(there, _Guard) and there.module() is module:
-            guard = there
-        else:
-            guard = module.__dict__[_SLOT] = _Guard(module)
+        guard = _guard_in(module)
+        if guard is None:
+            guard = _Guard(module)
+            module.__dict__[_SLOT] = guard.slot()
         guard.holders += 1
         if watcher is not None:
             guard.watchers = (*guard.watchers, watcher)
@@ -125,7 +148,7 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
             guard.holders -= 1
             guard.watchers = tuple(w for w in guard.watchers if w is not watcher)
             held = guard.module()
-            if guard.holders or held is None or held.__dict__.get(_SLOT) is not guard:
+            if guard.holders or held is None or _guard_in(held) is not guard:
                 return
             if guard.was_empty:
                 del held.__dict__[_SLOT]
@@ -149,7 +172,8 @@ def bypass_compiled(modules: nn.Module | Iterable[nn.Module]) -> list[Callable[[
     try:
         for module in modules.modules() if isinstance(modules, nn.Module) else modules:
             there = module.__dict__.get(_SLOT)
-            if is_compiled_wrapper(module) or not isinstance(there, _Guard | None):
+            in_place = there is not None and not hasattr(there, "hookviz_guard")
+            if is_compiled_wrapper(module) or in_place:
                 undo.append(watch_calls(module, None))
     except BaseException:
         for step in undo:

@@ -59,14 +59,19 @@ def missing_layers(store: Store, tree: LayerTree, *, gradients: bool) -> dict[st
                 reasons[hooked.own] = f"its call did not end: {store.runs[-1].error}"
                 continue
             latest = store.runs[-1] if store.runs else None
-            reasons[hooked.own] = _reason(tree, hooked.layer, latest)
+            reasons[hooked.own] = _reason(tree, hooked.layer, latest, is_open=store.open)
     return reasons
 
 
-def _reason(tree: LayerTree, name: str, run: Run | None) -> str:
+def _reason(tree: LayerTree, name: str, run: Run | None, *, is_open: bool) -> str:
     module = tree.modules[name]
     if run is None:
-        return "not run yet: the model was not called"
+        if is_open:
+            return "not run yet: the model was not called"
+        return (
+            "not run: the model was not called while the capture was open; a function that "
+            "torch.compile made before calls it without hooks"
+        )
     if not _has_forward(module):
         return (
             f"{type_name(module)} is a container that is never called itself; "

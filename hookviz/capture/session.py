@@ -59,6 +59,12 @@ class Capture(Results):
     kept is a copy made inside the hook, detached, in storage of its own, so nothing that the
     model does later can change it, and it may be deep-copied, pickled and used in autograd.
 
+    Each forward of the module is a run; layers called outside of one form a run of their own.
+    Forwards that other threads start are runs too, unless such a thread has captures of its own
+    open: then they belong to these alone. Where threads work on one forward together, as those of
+    ``DataParallel`` do, their pieces of a batch are joined in input order. Recomputation by
+    activation checkpointing is no second call.
+
     Args:
         module: The model, or any part of one. It is called, never its ``forward``. A module made
             by ``torch.compile`` is captured through its original; while the capture is open,
@@ -341,7 +347,8 @@ class Capture(Results):
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
             for layer in tree.modules.values():
-                steps.append(layer.register_forward_pre_hook(ask).remove)
+                if not isinstance(layer, torch.jit.ScriptModule):
+                    steps.append(layer.register_forward_pre_hook(ask).remove)
         stopper = self._stopper()
         for hooked in self._chosen:
             layer = self._tree.modules[hooked.layer]

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from hookviz.capture.activation import Activation, Kind
 from hookviz.capture.leaves import leaves
+from hookviz.errors import CaptureError
 
 __all__ = [
     "Hooked",
@@ -46,6 +47,19 @@ graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SL
 def backward_is_running() -> bool:
     """Whether this thread is inside autograd's backward, where forwards are recomputations."""
     return bool(graph_task() != -1)
+
+
+# The innermost of torch.func's transforms at work in this thread, or None.
+_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)  # noqa: SLF001
+
+
+def _refuse_transforms() -> None:
+    if _transform() is not None:
+        raise CaptureError(
+            "Inside torch.func (vmap, grad, jvp and their like) layers receive stand-ins for "
+            "tensors, which cannot be captured.",
+            remedy="Call the model outside of the transform.",
+        )
 
 
 class _Owners(threading.local):
@@ -176,6 +190,7 @@ class Store:
         """Start a run in this thread; None where the forward is none of this capture's."""
         if not self.open or backward_is_running() or foreign(self.owner):
             return None
+        _refuse_transforms()
         lane = self.here.lane
         if lane is not None and lane.open and lane.main and not lane.run.loose:
             return None  # the model calls itself
@@ -203,6 +218,7 @@ class Store:
         lane = self.here.lane
         if lane is not None and lane.open:
             return lane
+        _refuse_transforms()
         with self._lock:
             forwards = [r for r in self._active if not r.loose]
             begun = forwards or self._active

@@ -156,6 +156,52 @@ def test_a_packed_sequence() -> None:
     assert cap.structure("0").startswith("(PackedSequence(data: [8, 4], batch_sizes: [5]")
 
 
+@pytest.mark.parametrize("transform", [torch.func.vmap, lambda f: torch.func.jacrev(f)])
+def test_transforms_of_functions_are_refused(transform: Any, traces: Traces) -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    with (
+        pytest.raises(CaptureError, match=r"torch\.func.*outside of the transform"),
+        Capture(net, "0"),
+    ):
+        transform(net)(torch.ones(2, 3))
+    assert traces(net) == 0
+    with Capture(net, "0") as cap:
+        torch.func.functional_call(net, dict(net.named_parameters()), torch.ones(2, 3))
+    assert len(cap.activations) == 1
+
+
+@torch.no_grad()
+def test_compiled_functions_around_a_model() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    x = torch.ones(2, 3)
+    expected = net(x).sum()
+    early = torch.compile(lambda x: net(x).sum(), backend="eager")
+    early(x)
+    with Capture(net, "*") as cap:
+        early(x)
+    # Code that was made before knows nothing of hooks: that is said, not passed over.
+    assert cap.activations or "torch.compile" in cap.missing["0"]
+    late = torch.compile(lambda x: net(x).sum() * 1, backend="eager")
+    with Capture(net, "*") as cap:
+        late(x)
+    assert len(cap.activations) == 2
+    assert torch.equal(late(x), expected)
+
+
+def test_torchscript_beside_the_ticked_layer() -> None:
+    with warnings.catch_warnings():
+        # torch announces the end of TorchScript; models made with it are still about.
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 3)))
+    net = nn.Sequential(nn.Linear(3, 3), scripted).train()
+    with Capture(net, "0", cancelled=lambda: False, eval_mode=True) as cap:
+        net(torch.ones(1, 3))
+        assert not scripted.training
+    assert scripted.training
+    assert len(cap.activations) == 1
+
+
 def test_channels_last_strides_are_kept() -> None:
     net = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
