@@ -418,3 +418,16 @@ def test_reading_in_many_threads(encode):
         thread.join()
     assert outcomes.count((64, 64)) == 60
     assert outcomes.count(None) == 60
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "QOI", "PPM"])
+def test_decoding_ends_when_its_time_is_over(kind, encode, monkeypatch):
+    monkeypatch.setattr("hookviz.images.decode.MAX_SECONDS", -1.0)
+    error = refused_alone(encode(Image.new("RGB", (9, 9)), kind))
+    assert "that takes more than" in error.message
+
+
+def refused_alone(data) -> ImageError:
+    with pytest.raises(ImageError) as caught:
+        read_image(data, name="slow")
+    return caught.value
