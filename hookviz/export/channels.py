@@ -132,6 +132,7 @@ class ChannelPainter:
         arranged = self.arranged
         texts = {
             "layout": " ".join((arranged.kind, arranged.statement, *arranged.notes)),
+            "page": "1 of 1",
             "order": "index",
             "scale": self.scaling.sentence,
             "cmap": self.table.name,

@@ -78,6 +78,7 @@ class Export:
         self.facts, self.plan, self.folder, self.pipeline = facts, plan, folder, pipeline
         self.options, self.parts, self.factor, self.values = options, parts, factor, values
         self.entries: list[dict[str, Any]] = []
+        self.trouble: RenderError | None = None
         self.old = listed_files(folder.path, MANIFEST_NAME) if not folder.made else frozenset()
 
     def run(self) -> ExportResult:
@@ -92,10 +93,15 @@ class Export:
             for item in self.plan.items:
                 self._item(item)
             self.pipeline.drain()
+            if self.trouble is not None and not self.pipeline.done:
+                raise self.trouble
             manifest = self._manifest("")
             self.pipeline.wrote(MANIFEST_NAME)
         except Cancelled:
             raise self._stopped(ExportCancelled, "The export was cancelled", None) from None
+        except RenderError:  # nothing could be drawn: the choice is at fault, not the writing
+            self.folder.remove_if_empty()
+            raise
         except HookvizError as error:
             raise self._stopped(ExportStopped, error.message, error.remedy) from error
         except BaseException:
@@ -131,6 +137,10 @@ class Export:
             folder=self.folder.path,
             files=finished,
         )
+
+    def _left_out(self, error: RenderError) -> None:
+        self.trouble = self.trouble or error
+        self.pipeline.total -= 1
 
     def _manifest(self, stopped: str) -> Path:
         names = sorted(path.name for path in self.folder.finished)
@@ -171,7 +181,7 @@ class Export:
                 )
             except RenderError as error:
                 notes.append(f"{name} was not written: {error}")
-                self.pipeline.total -= 1
+                self._left_out(error)
                 continue
             self._picture(name, *picture)
 
@@ -184,7 +194,7 @@ class Export:
                 picture = grid_picture(self.facts, activation, self.options.replace(page=page))
             except RenderError as error:
                 item.notes.append(f"{name} was not written: {error}")
-                self.pipeline.total -= 1
+                self._left_out(error)
                 continue
             self._picture(name, *picture)
             files.append(name)

@@ -3,8 +3,9 @@
 In: the facts of a run, an activation, what was drawn. Out: texts by key, and back. Must not know:
 how a PNG is laid out, how files are written.
 
-Every PNG of an export carries these keys; a key that has nothing to say is left out. Numbers have
-a point, lists are separated by a comma and a space, times are UTC.
+Grids and single channels carry these keys, contact sheets and inputs those that concern the run; a
+key in parentheses is there only where it has something to say. Numbers have a point, lists are
+separated by a comma and a space, times are UTC.
 
 ==================  ===============================================================================
 key                 text
@@ -13,6 +14,7 @@ Software            ``hookviz 0.1.0``
 hookviz_version     ``0.1.0``
 torch_version       ``2.14.1``
 matplotlib_version  of grids and contact sheets, whose letters it sets
+style               of grids and contact sheets: ``light``, ``dark`` or matplotlib's own colours
 file                what the file is: ``grid``, ``channel``, ``contact`` or ``input``
 model               the model's name
 weights             where its weights come from
@@ -24,21 +26,21 @@ run                 which forward of the capture, from 1
 call                ``2 of 3``
 execution           position among the calls of the run, from 1: the number that begins the name
 kind                ``output``, ``input``, ``output_gradient`` or ``input_gradient``
-leaf                path of the tensor inside a nested output
+leaf                path of the tensor inside a nested output; empty for a bare tensor
 shape               of the whole tensor, ``1, 64, 224, 224``
 dtype               of the tensor, ``float32``
 sample              which image of the batch, from 0
-frame               which frame of a volume, from 0
+(frame)             which frame of a volume, from 0
 layout              how the axes were read, for example ``maps``
 channels            the channels in the file, in their order: ``0-15, 42``
 page                ``1 of 8``
 order               how the channels are ordered: ``index``, ``mean``, ...
 scale               the sentence about colours that the figure carries
 vmin, vmax          values at the ends of the colour table; ``per channel`` where each has its own
-ranges              JSON: the two values of each tile, where each has its own
+(ranges)            JSON: the two values of each tile, where each has its own
 cmap                name of matplotlib's colour table
-nan, posinf,        how many of the values drawn are NaN, +Inf and -Inf
-neginf
+(nan, posinf,       how many of the values drawn are NaN, +Inf and -Inf
+neginf)
 image               base name of the image
 image_sha256        SHA-256 of the image's bytes
 preprocessing       what was done to the image
@@ -188,7 +190,7 @@ def run_texts(facts: RunFacts) -> dict[str, str]:
 
 def activation_texts(activation: Activation) -> dict[str, str]:
     """What every file of one activation says."""
-    texts = {
+    return {
         "layer": activation.layer or "(model)",
         "type": activation.module_type,
         "run": str(activation.run),
@@ -199,7 +201,6 @@ def activation_texts(activation: Activation) -> dict[str, str]:
         "shape": ", ".join(map(str, activation.shape)),
         "dtype": str(activation.tensor.dtype).removeprefix("torch."),
     }
-    return {key: text for key, text in texts.items() if text}
 
 
 def read_png_facts(png: str | Path | bytes) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -32,6 +33,7 @@ from hookviz.export.metadata import (
     run_texts,
 )
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw
+from hookviz.render.colours import palette
 
 __all__ = [
     "CONTACT_CELLS",
@@ -133,8 +135,8 @@ def grid_picture(
         "vmin": number_text(drawing.vmin),
         "vmax": number_text(drawing.vmax),
         "cmap": drawing.cmap,
-        "matplotlib_version": mpl.__version__,
     }
+    texts |= _page_texts(options)
     if drawing.vmin is None:
         ends = [[number_text(low), number_text(high)] for low, high in drawing.tile_ranges]
         texts["ranges"] = json.dumps(ends)
@@ -153,6 +155,16 @@ def _view_texts(options: GridOptions) -> dict[str, str]:
     if options.frame is not None:
         texts["frame"] = str(options.frame)
     return texts
+
+
+def _page_texts(options: GridOptions) -> dict[str, str]:
+    """What decides how a page with letters looks, beside its options."""
+    style = options.style
+    if style is None:
+        page = palette(None)
+        colours = f"page {to_hex(page.face, True)}, text {to_hex(page.ink, True)}"
+        style = f"matplotlib's: {colours}, font {', '.join(page.family)}"
+    return {"style": style, "matplotlib_version": mpl.__version__}
 
 
 def channel_texts(facts: RunFacts, painter: ChannelPainter, options: GridOptions) -> dict[str, str]:
@@ -251,6 +263,5 @@ def contact_picture(
         top += height + _GAP
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
     texts = run_texts(facts) | _view_texts(options) | {"page": f"{page + 1} of {pages}"}
-    texts |= {"order": options.order, "matplotlib_version": mpl.__version__}
-    texts |= record.texts()
+    texts |= {"order": options.order} | _page_texts(options) | record.texts()
     return opaque(np.asarray(sheet)), texts

@@ -58,6 +58,7 @@ _WORDS = {
     "hookviz_version": "The version of hookviz",
     "torch_version": "The version of torch",
     "matplotlib_version": "The version of matplotlib",
+    "style": "The style of the page",
     "device": "The device",
     "model": "The model",
     "weights": "The source of the weights",
@@ -133,11 +134,6 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
     difference = _compared_pixels(there, _rgba(pixels))
     if difference:
         told.append(difference)
-        if options.style is None and record.file in {"grid", "contact"}:
-            told.append(
-                "The page follows matplotlib's settings (style=None), which may differ from those "
-                "that it was drawn with."
-            )
     return Reproduction(
         identical=not difference and same_facts,
         same_pixels=not difference,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
@@ -198,6 +199,16 @@ def test_other_versions_are_told_and_do_not_count(
     told = " ".join(found.differences)
     for words in ("version of hookviz", "version of torch", "device", "name of the image"):
         assert words in told
+
+
+def test_other_settings_of_matplotlib_are_told(
+    tmp_path: Path, facts: RunFacts, activations: list[Activation]
+) -> None:
+    path = written(tmp_path, facts, activations, "grids", layers="relu")[0]
+    with mpl.rc_context({"figure.facecolor": "black", "text.color": "white"}):
+        found = reproduce_png(path, Again(facts, activations))
+    assert not found.identical
+    assert "The style of the page differs: 'matplotlib's: page #ffffffff" in found.differences[0]
 
 
 def test_an_edited_text_is_found(
