@@ -16,6 +16,7 @@ from hookviz.models.checkpoints import read_checkpoint
 
 __all__ = ["is_none", "is_path", "own_content"]
 
+_WORDS = ("auto", "bundled", "default", "")
 _SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".pkl", ".tar", ".zip")
 
 
@@ -59,5 +60,5 @@ def is_path(weights: Any) -> bool:
         or os.sep in weights
         or "/" in weights
         or weights.startswith("~")
-        or (not text.isupper() and Path(weights).exists())
+        or (text not in _WORDS and Path(weights).exists())
     )

@@ -166,7 +166,7 @@ class Architecture:
             except (RuntimeError, ValueError, KeyError, AttributeError, TypeError) as error:
                 raise WeightsError(
                     f"The weights {member.name} in {file_of(member)} do not fit '{self.name}': "
-                    f"{str(error).splitlines()[0]}"
+                    f"{' '.join(str(error).split())[:200]}"
                 ) from error
         return cast("nn.Module", module).eval()
 

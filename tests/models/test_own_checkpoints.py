@@ -177,6 +177,7 @@ FAMILIES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_number_of_classes_is_taken_from_the_file(name: str) -> None:
     options: dict[str, Any] = {"weights": None, "num_classes": 5, **FAMILIES[name]}
