@@ -14,8 +14,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hookviz import __version__
 from hookviz.errors import HookvizError
+from hookviz.version import __version__
 
 __all__ = ["Finding", "examine"]
 

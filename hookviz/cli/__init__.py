@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import click
 
-from hookviz import __version__
 from hookviz.cli.installation import doctor, lab, weights
 from hookviz.cli.looking import layers, maps, reproduce
 from hookviz.cli.sentences import SentenceGroup
+from hookviz.version import __version__
 
 __all__ = ["cli", "main"]
 

@@ -205,9 +205,9 @@ def maps(
 @click.option("--model", help="The model; the one that the file names if not given.")
 def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz import run as running
+    from hookviz.run import reproduce as draw_again
 
-    outcome = running.reproduce(
+    outcome = draw_again(
         png, model=model, image=None if image is None else _image_source(image)
     )
     if outcome.identical:

@@ -116,7 +116,7 @@ class RunFacts:
         """
         import torch
 
-        from hookviz import __version__
+        from hookviz.version import __version__
 
         received = None if network_input is None else network_input.tensor
         return cls(

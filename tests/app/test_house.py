@@ -43,7 +43,7 @@ def test_import_contracts_hold() -> None:
     ("module", "line"),
     [
         ("capture/layers.py", "import hookviz.render"),
-        ("render/tiles.py", "import matplotlib.pyplot"),
+        ("images/picture.py", "import matplotlib"),
         ("errors.py", "import torch"),
     ],
 )

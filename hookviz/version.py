@@ -1,0 +1,8 @@
+"""The version, in the one place from which packaging, files and commands read it.
+
+In: nothing. Out: a string. Must not know: anything.
+"""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
