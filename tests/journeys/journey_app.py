@@ -162,8 +162,12 @@ class App:
         return int(card.get_attribute("data-version") or -1)
 
     def painted(self, layer: str, than: int = -1, call: int | None = None) -> Locator:
-        """Wait until a layer's card shows a picture newer than this; its <img>."""
+        """Wait until a layer's card shows a picture newer than this; its <img>.
+
+        The card is scrolled to first: pictures far from the screen are not drawn.
+        """
         grid = self.grid(layer, call)
+        self.card(layer, call).evaluate("card => card.scrollIntoView({block: 'nearest'})")
         expect(grid).to_be_visible()
         self.page.wait_for_function(
             PAINTED, arg=[self.card(layer, call).element_handle(), grid.element_handle(), than]
@@ -187,9 +191,11 @@ class App:
             box = dialog.get_by_label(kind, exact=True)
             box.set_checked(kind in (kinds or ("Grids",)))
         dialog.get_by_label("Folder", exact=True).fill(folder)
-        dialog.get_by_role("button", name="Export now", exact=True).click()
         path = dialog.locator('[data-hv="export-path"]')
-        expect(path).to_be_visible()
+        before = path.inner_text() if path.is_visible() else ""
+        dialog.get_by_role("button", name="Export now", exact=True).click()
+        expect(path).to_contain_text(folder)
+        expect(path).not_to_have_text(before)
         self.wait_idle()
         return Path(path.inner_text())
 

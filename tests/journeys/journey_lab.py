@@ -221,6 +221,14 @@ class Lab:
             if output["output_type"] == "error"
         ]
 
+    def wait_output(self, mime: str) -> None:
+        """Wait until a cell has an output of this kind."""
+        self.page.wait_for_function(
+            "mime => jupyterapp.shell.currentWidget.content.model.sharedModel.cells.some("
+            "cell => (cell.toJSON().outputs ?? []).some(output => output.data?.[mime]))",
+            arg=mime,
+        )
+
     def output(self, index: int) -> Locator:
         """The output area of a cell."""
         return self.page.locator(

@@ -81,6 +81,7 @@ def test_a_layer_called_three_times(open_app: Callable[..., tuple[Lab, App]]) ->
     expect(app.card("layer1.0.relu", 3)).to_contain_text("256")
     app.painted("layer1.0.relu", call=3)
     app.search("layer1.0.relu")
+    app.row("layer1.0.relu").locator('[data-hv="twisty"]').click()
     expect(app.root.locator('[data-hv="row"][data-call="3"]')).to_be_visible()
     expect(app.part("predictions").or_(app.part("predictions-reason")).first).to_be_visible()
     lab.screenshot("layers_4_three_calls")

@@ -73,7 +73,8 @@ def test_reload_restart_save_and_reopen(
     app.expect_image("ten_megabytes.jpg")
     app.run("features.0", "features.5")
     before = app.pixels("features.0").tobytes()
-    path = lab.save()
+    lab.wait_output("image/png")
+    lab.save()
 
     # a page that comes back finds everything as it was
     lab.reload()
