@@ -96,7 +96,7 @@ def weights(check: bool) -> None:
     if not files:
         click.echo("No weights there. VGG16's convolutions ship with hookviz and need no download.")
         return
-    rows = [("file", "MB", "state", "belongs to")]
+    rows: list[tuple[str, ...]] = [("file", "MB", "state", "belongs to")]
     rows += [
         (f.path.name, f"{f.bytes / 1e6:,.1f}", f.state, ", ".join(f.models) or "unknown")
         for f in files

@@ -83,11 +83,12 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
             leaf = f"{activation.leaf}: " if activation.leaf else ""
             shape = "×".join(map(str, activation.shape))
             shapes.setdefault(activation.layer, []).append(f"{leaf}{shape}")
-    table = [("layer", "type", "parameters") + (("calls", "output shapes") if image else ())]
+    head: tuple[str, ...] = ("layer", "type", "parameters")
+    table = [(*head, "calls", "output shapes") if image else head]
     for row in rows:
         if search.lower() not in f"{row.name} {row.type}".lower():
             continue
-        line = (row.name or "(model)", row.type, f"{row.parameters:,}")
+        line: tuple[str, ...] = (row.name or "(model)", row.type, f"{row.parameters:,}")
         if image is not None:
             seen = shapes.get(row.name, [])
             line += (str(calls.get(row.name, 0)), ", ".join(dict.fromkeys(seen)) or "did not run")
@@ -207,9 +208,7 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
     from hookviz.run import reproduce as draw_again
 
-    outcome = draw_again(
-        png, model=model, image=None if image is None else _image_source(image)
-    )
+    outcome = draw_again(png, model=model, image=None if image is None else _image_source(image))
     if outcome.identical:
         click.echo("identical, pixel for pixel")
         return

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.capture import Activation, Capture, select_layers
-from hookviz.errors import RunCancelled
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run.record import Run
@@ -94,7 +93,7 @@ def run_model(
     started = datetime.now(UTC)
     begin = time.perf_counter()
     output: Any = None
-    error: BaseException | None = None
+    error: Exception | None = None
     capture = Capture(
         model.module,
         layers,
@@ -107,13 +106,9 @@ def run_model(
     )
     try:
         # no_grad and not inference_mode: an inference tensor cannot be used with autograd later.
-        with torch.no_grad(), capture:
+        with out_of_memory(f"running {model.name}", model.device), torch.no_grad(), capture:
             output = capture.run(*args, **kwargs)
-    except torch.OutOfMemoryError as failure:
-        error = out_of_memory(model, failure)
-        if not keep_partial:
-            raise error from failure
-    except (Exception, RunCancelled) as failure:
+    except Exception as failure:
         error = failure
         if not keep_partial:
             raise
