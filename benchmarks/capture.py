@@ -34,7 +34,7 @@ from hookviz.capture import Capture
 LAYERS = {
     "resnet18": ["conv1", "layer1", "layer3", "avgpool"],
     "resnet50": ["conv1", "layer1", "layer3", "avgpool"],
-    "vgg16": ["features.0", "features.10", "features.28", "avgpool"],
+    "vgg16": ["features.0", "features.10", "features.28", "classifier.6"],
 }
 EARLY = {"resnet18": "layer1", "resnet50": "layer1", "vgg16": "features.7"}
 

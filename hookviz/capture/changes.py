@@ -184,7 +184,7 @@ def add_noise(
         raise CaptureError(f"std={std!r} is no standard deviation; 0 or a positive number is.")
 
     def change(tensor: Tensor, site: Site) -> Tensor:
-        if not (tensor.is_floating_point() or tensor.is_complex()):
+        if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_quantized:
             raise CaptureError(f"No noise can be added to {site}: its dtype is {tensor.dtype}.")
         if generator is None:
             return tensor + torch.randn_like(tensor) * std

@@ -111,17 +111,23 @@ def index_tensor(channels: tuple[int, ...], tensor: Tensor, axis: int, site: Sit
 
 
 def channel_axis(axis: int | None, tensor: Tensor, site: Site) -> int:
-    """The axis of the channels, counted from 0."""
-    found = axis if axis is not None else _own_axis(site.module, tensor.ndim)
-    if found is None:
+    """The axis of the channels, counted from 0; CaptureError where it is not known."""
+    if tensor.is_quantized or tensor.layout is not torch.strided:
+        found = "quantised" if tensor.is_quantized else f"not dense ({tensor.layout})"
+        raise CaptureError(
+            f"Single channels of {site} cannot be edited: it is {found}.",
+            remedy="Use replace_output with a function that converts it.",
+        )
+    place = axis if axis is not None else _own_axis(site.module, tensor.ndim)
+    if place is None:
         raise CaptureError(
             f"Which axis of {site}, of shape {tuple(tensor.shape)}, holds the channels is not "
             "known.",
             remedy="Give axis=, for example axis=-1 for tokens.",
         )
-    if not -tensor.ndim <= found < tensor.ndim:
-        raise CaptureError(f"There is no axis {found} in {site}, of shape {tuple(tensor.shape)}.")
-    return found % tensor.ndim
+    if not -tensor.ndim <= place < tensor.ndim:
+        raise CaptureError(f"There is no axis {place} in {site}, of shape {tuple(tensor.shape)}.")
+    return place % tensor.ndim
 
 
 # Layers that say how many axes follow their channels, so that inputs without a batch work too.

@@ -488,6 +488,27 @@ def test_unclear_and_wrong_channels():
 
 
 @pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda x: x.to_sparse(), "not dense"),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "quantised"),
+    ],
+)
+@pytest.mark.filterwarnings(
+    "ignore:.*quantiz.*"
+)  # torch's quantised tensors are to move to torchao
+def test_channels_of_tensors_that_have_no_dense_array(make, found):
+    net = nn.Sequential(OrderedDict(give=Gives(make)))
+    with (
+        edit(net, zero_channels("give", 0)),
+        pytest.raises(CaptureError, match=f"output of 'give' cannot be edited: it is {found}"),
+    ):
+        net(torch.ones(1, 2))
+    with edit(net, replace_output("give", lambda t: torch.zeros(3))):
+        assert net(torch.ones(1, 2)).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
     ("make", "part"),
     [
         (lambda: zero_channels("0", []), "not none"),
