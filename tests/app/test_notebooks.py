@@ -1,0 +1,28 @@
+"""The notebooks run from top to bottom, offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hookviz.ipynb", "your_model.ipynb"])
+def test_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
+    NotebookClient(
+        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    shown = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    assert not [o for o in shown if o.output_type == "error"]
+    assert not [o for o in shown if o.get("name") == "stderr" and "Traceback" in o.text]
+    assert [o for o in shown if "image/png" in o.get("data", {})], "no picture was shown"
+    widgets = [o for o in shown if "application/vnd.jupyter.widget-view+json" in o.get("data", {})]
+    assert len(widgets) == 1, "the app is displayed once"
