@@ -26,34 +26,20 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.capture.activation import Activation, Kind
+from hookviz.capture.history import Target, first_after, match_recomputation, with_views
 from hookviz.capture.hooks import named_inputs
 from hookviz.capture.leaves import leaves
 from hookviz.capture.snapshot import Snapshot
 from hookviz.capture.store import Hooked, Lane, Run, Store
-from hookviz.errors import CaptureError
 
 __all__ = ["GradientHooks"]
-
-
-@dataclass(eq=False, slots=True)
-class _Target:
-    """Where a gradient belongs; the call is 0 until the call has ended."""
-
-    run: weakref.ref[Run]
-    index: int
-    module_type: str
-    kind: Kind
-    leaf: str
-    place: int
-    call: int = 0
-    order: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class _View:
     """A view whose gradient may have to be taken from its base's history."""
 
-    target: _Target
+    target: Target
     tensor: Tensor
     base: Tensor
     node: Any
@@ -87,7 +73,7 @@ class GradientHooks:
         self._inputs = inputs
         self._on_activation = on_activation
         self._lock = Lock()
-        self._waiting: dict[int, list[tuple[int, list[_Target]]]] = {}
+        self._waiting: dict[int, list[tuple[int, list[Target]]]] = {}
 
     def output_hook(
         self,
@@ -137,7 +123,7 @@ class GradientHooks:
             if run is None:
                 return None
             views: dict[int, Tensor] = {}
-            args, kwargs = _with_views(args, views), _with_views(kwargs, views)
+            args, kwargs = with_views(args, views), with_views(kwargs, views)
             targets = []
             for place, (path, tensor) in enumerate(named_inputs(args, kwargs, names)):
                 if tensor.requires_grad:
@@ -152,7 +138,7 @@ class GradientHooks:
 
     def watch(self, run: Run, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
         """Record the gradient of a tensor that the user names."""
-        target = _Target(
+        target = Target(
             weakref.ref(run), hooked.index, "Tensor", "output_gradient", "", 0, call, order
         )
         self._listen(run, target, tensor)
@@ -163,12 +149,12 @@ class GradientHooks:
         for view in views:
             if view.base._version == view.version:  # noqa: SLF001 - autograd's own count of in-place changes
                 continue
-            found = _first_after(view.base.grad_fn, view.node)
+            found = first_after(view.base.grad_fn, view.node)
             if found is not None:
                 node, place = found
                 run.handles.append(node.register_hook(self._node_hook(view, place)))
 
-    def _arrived(self, index: int) -> list[_Target]:
+    def _arrived(self, index: int) -> list[Target]:
         stack = self._waiting.get(get_ident())
         while stack:
             waiting, targets = stack.pop()
@@ -178,7 +164,7 @@ class GradientHooks:
 
     def _listen_output(
         self, run: Run, hooked: Hooked, module: nn.Module, args: Any, output: Any
-    ) -> tuple[Any, list[_Target]]:
+    ) -> tuple[Any, list[Target]]:
         changed = None
         if isinstance(output, Tensor):
             if output.requires_grad and any(output is a for a in args):
@@ -198,10 +184,10 @@ class GradientHooks:
 
     def _target(
         self, run: Run, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str, place: int
-    ) -> _Target:
-        return _Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf, place)
+    ) -> Target:
+        return Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf, place)
 
-    def _listen(self, run: Run, target: _Target, tensor: Tensor) -> None:
+    def _listen(self, run: Run, target: Target, tensor: Tensor) -> None:
         receive = self._receive
 
         def hook(gradient: Tensor) -> None:
@@ -232,12 +218,12 @@ class GradientHooks:
 
         return hook
 
-    def _receive(self, target: _Target, gradient: Tensor | None) -> None:
+    def _receive(self, target: Target, gradient: Tensor | None) -> None:
         store, run = self._store(), target.run()
         if gradient is None or store is None or run is None or not store.open:
             return
         if not target.call:
-            _match_recomputation(run)
+            match_recomputation(run)
             if not target.call:
                 return
         copy = self._snapshot(gradient)
@@ -263,66 +249,3 @@ class GradientHooks:
         store = self._store()
         if store is not None:
             store.ungraded[index] = f"no gradient: {reason}"
-
-
-def require_grad(name: str, tensor: Any) -> None:
-    """Refuse what can have no gradient, by name.
-
-    Raises:
-        CaptureError: It is no tensor, or does not require a gradient.
-    """
-    if not isinstance(tensor, Tensor):
-        raise CaptureError(f"'{name}' must be a tensor, not {type(tensor).__name__}.")
-    if not tensor.requires_grad:
-        raise CaptureError(
-            f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
-            remedy="Compute it with gradients switched on, or call requires_grad_() on it first.",
-        )
-
-
-def _with_views(value: Any, views: dict[int, Tensor]) -> Any:
-    """The same arguments with a view in place of each tensor that requires a gradient.
-
-    One tensor given twice becomes one view given twice: attention compares by identity.
-    """
-    if isinstance(value, Tensor):
-        if not value.requires_grad:
-            return value
-        if id(value) not in views:
-            views[id(value)] = value.view_as(value)
-        return views[id(value)]
-    if type(value) in (tuple, list):
-        return type(value)(_with_views(v, views) for v in value)
-    if type(value) is dict:
-        return {k: _with_views(v, views) for k, v in value.items()}
-    return value
-
-
-def _first_after(node: Any, old: Any) -> tuple[Any, int] | None:
-    """The operation that first changed a tensor whose history ended in ``old``."""
-    while node is not None and node is not old:
-        following = node.next_functions
-        for place, (earlier, _) in enumerate(following):
-            if earlier is old:
-                return node, place
-        node = following[0][0] if following else None
-    return None
-
-
-def _match_recomputation(run: Run) -> None:
-    """Give the calls of a recomputed part of the forward the numbers that they had in it.
-
-    Checkpointed parts are recomputed from the last to the first, each from its beginning, so the
-    recomputed sequence of layers is looked for from the end of the calls still without gradient.
-    """
-    burst, run.burst = run.burst, []
-    wanted = [index for index, _ in burst]
-    left = run.unrecorded
-    for start in range(len(left) - len(wanted), -1, -1):
-        part = left[start : start + len(wanted)]
-        if [index for index, _, _ in part] == wanted:
-            for (_, call, order), (_, targets) in zip(part, burst, strict=True):
-                for target in targets:
-                    target.call, target.order = call, order
-            del left[start : start + len(wanted)]
-            return

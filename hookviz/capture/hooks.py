@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from hookviz.capture.activation import Activation
 from hookviz.capture.leaves import describe, leaves
 from hookviz.capture.snapshot import Snapshot
-from hookviz.capture.store import Hooked, Lane, Store, backward_is_running, graph_task
+from hookviz.capture.store import Hooked, Lane, Store
+from hookviz.capture.threads import backward_is_running, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
 __all__ = ["cancel_hook", "input_hook", "output_hook", "parameter_names"]

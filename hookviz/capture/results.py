@@ -5,6 +5,7 @@ In: a store of records and the model's layers. Out: Activations and tensors. Mus
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, overload
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from hookviz.capture.activation import Activation, Kind
 from hookviz.capture.reading import CallChoice, choose
 from hookviz.capture.reasons import missing_layers
 from hookviz.capture.replicas import records_of
-from hookviz.capture.store import Hooked, Store, collect
+from hookviz.capture.store import Hooked, Record, Run, Store
 from hookviz.capture.tree import LayerTree
 from hookviz.errors import LayerError, did_you_mean
 
@@ -25,6 +26,9 @@ _OPTION: dict[Kind, str] = {
     "output_gradient": "gradients",
     "input_gradient": "input_gradients",
 }
+
+
+_KINDS: dict[str, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_gradient": 3}
 
 
 class Results:
@@ -62,7 +66,7 @@ class Results:
         runs = list(store.runs)
         mark = (id(store), store.mark)
         if self._cache is None or self._cache[0] != mark:
-            found = collect(store, ((r, records_of(store, r)) for r in runs))
+            found = _collect(store, ((r, records_of(store, r)) for r in runs))
             self._cache = (mark, found)
         return self._cache[1]
 
@@ -227,3 +231,28 @@ class Results:
                 return hooked
         state = "is no layer of this model" if name is None else "was not ticked"
         raise LayerError(f"'{layer}' {state}.", remedy=did_you_mean(layer, by_own) or None)
+
+
+def _collect(store: Store, records: Iterator[tuple[Run, list[Record]]]) -> tuple[Activation, ...]:
+    """Activations of every run, ordered by run, order and kind."""
+    found: list[Activation] = []
+    for run, rows in records:
+        calls: dict[int, int] = {}
+        for row in rows:
+            calls[row[0]] = max(calls.get(row[0], 0), row[2])
+        rows.sort(key=lambda row: (row[3], _KINDS[row[4]]))
+        found += [
+            Activation(
+                store.hooked[i].own,
+                call,
+                calls[i],
+                run.number,
+                order,
+                kind,
+                leaf,
+                kind_of_module,
+                tensor,
+            )
+            for i, kind_of_module, call, order, kind, leaf, tensor in rows
+        ]
+    return tuple(found)

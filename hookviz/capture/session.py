@@ -2,6 +2,9 @@
 
 In: a module, the layers, what to keep of them. Out: Activations. Must not know: images, pictures,
 files.
+
+Over 300 lines long because a good third is the docstring of the one class that people use; what
+can stand alone (reading, hooks, gradients, early stop) is in modules of its own.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ from torch import Tensor, nn
 
 from hookviz.capture.activation import Activation, Kind
 from hookviz.capture.early import Stopper
-from hookviz.capture.gradients import GradientHooks, require_grad
+from hookviz.capture.gradients import GradientHooks
 from hookviz.capture.guard import EarlyStop, bypass_compiled, watch_calls
+from hookviz.capture.history import require_grad
 from hookviz.capture.hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture.layers import LayerSelector, select_from
 from hookviz.capture.limits import limited, warn_of_training
 from hookviz.capture.results import Results
 from hookviz.capture.snapshot import Transform, make_snapshot
-from hookviz.capture.store import Hooked, Run, Store, batch_of, this_thread
+from hookviz.capture.store import Hooked, Run, Store, batch_of
+from hookviz.capture.threads import this_thread
 from hookviz.capture.tree import LayerTree, type_name
 from hookviz.errors import CaptureError, LayerError
 

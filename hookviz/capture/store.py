@@ -20,68 +20,12 @@ from torch import Tensor, nn
 
 from hookviz.capture.activation import Activation, Kind
 from hookviz.capture.leaves import leaves
-from hookviz.errors import CaptureError
+from hookviz.capture.threads import backward_is_running, foreign, refuse_transforms
 
-__all__ = [
-    "Hooked",
-    "Lane",
-    "Record",
-    "Run",
-    "Store",
-    "backward_is_running",
-    "collect",
-    "foreign",
-    "graph_task",
-]
+__all__ = ["Hooked", "Lane", "Record", "Run", "Store", "backward_is_running", "batch_of"]
 
 Record: TypeAlias = tuple[int, str, int, int, Kind, str, Tensor]
 """Index of the layer, module type, call, order, kind, leaf, copy."""
-
-_KINDS: dict[str, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_gradient": 3}
-
-# Autograd's number for the backward that runs in this thread, -1 outside one; torch's own
-# checkpointing tells recomputation from forward by it.
-graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
-
-
-def backward_is_running() -> bool:
-    """Whether this thread is inside autograd's backward, where forwards are recomputations."""
-    return bool(graph_task() != -1)
-
-
-# The innermost of torch.func's transforms at work in this thread, or None.
-_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)  # noqa: SLF001
-
-
-def _refuse_transforms() -> None:
-    if _transform() is not None:
-        raise CaptureError(
-            "Inside torch.func (vmap, grad, jvp and their like) layers receive stand-ins for "
-            "tensors, which cannot be captured.",
-            remedy="Call the model outside of the transform.",
-        )
-
-
-class _Owners(threading.local):
-    """How many captures the current thread has open; such a thread works for these alone."""
-
-    def __init__(self) -> None:
-        # A list, so that a capture may be closed by another thread than opened it.
-        self.count = [0]
-
-
-_owners = _Owners()
-
-
-def this_thread() -> list[int]:
-    """The current thread's count of open captures; it stands for the thread."""
-    return _owners.count
-
-
-def foreign(owner: list[int]) -> bool:
-    """Whether the current thread works for captures of its own, not for ``owner``'s."""
-    mine = _owners.count
-    return mine is not owner and mine[0] > 0
 
 
 class _Here(threading.local):
@@ -190,7 +134,7 @@ class Store:
         """Start a run in this thread; None where the forward is none of this capture's."""
         if not self.open or backward_is_running() or foreign(self.owner):
             return None
-        _refuse_transforms()
+        refuse_transforms()
         lane = self.here.lane
         if lane is not None and lane.open and lane.main and not lane.run.loose:
             return None  # the model calls itself
@@ -218,7 +162,7 @@ class Store:
         lane = self.here.lane
         if lane is not None and lane.open:
             return lane
-        _refuse_transforms()
+        refuse_transforms()
         with self._lock:
             forwards = [r for r in self._active if not r.loose]
             begun = forwards or self._active
@@ -316,31 +260,6 @@ class Store:
         index, kind_of_module, call, order, kind, leaf, tensor = record
         own = self.hooked[index].own
         return Activation(own, call, call, run.number, order, kind, leaf, kind_of_module, tensor)
-
-
-def collect(store: Store, records: Iterator[tuple[Run, list[Record]]]) -> tuple[Activation, ...]:
-    """Activations of every run, ordered by run, order and kind."""
-    found: list[Activation] = []
-    for run, rows in records:
-        calls: dict[int, int] = {}
-        for row in rows:
-            calls[row[0]] = max(calls.get(row[0], 0), row[2])
-        rows.sort(key=lambda row: (row[3], _KINDS[row[4]]))
-        found += [
-            Activation(
-                store.hooked[i].own,
-                call,
-                calls[i],
-                run.number,
-                order,
-                kind,
-                leaf,
-                kind_of_module,
-                tensor,
-            )
-            for i, kind_of_module, call, order, kind, leaf, tensor in rows
-        ]
-    return tuple(found)
 
 
 def batch_of(args: Any, kwargs: Any) -> int | None:
