@@ -234,12 +234,18 @@ _TIMM_SIZES = (64, 96, 128, 160, 192, 224, 240, 256, 288, 299, 320, 384)
 def build_timm(name: str) -> Specimen:
     import timm
 
+    own = (timm.get_pretrained_cfg(name) or timm.models.PretrainedCfg()).input_size[-1]
     torch.manual_seed(SEED)
     with FastInit():
-        model = timm.create_model(name, pretrained=False).eval()
+        try:
+            # Transformers made for very large images can be built for smaller ones.
+            options = {"img_size": _TIMM_SIZES[-1] // 2} if own > _TIMM_SIZES[-1] else {}
+            model = timm.create_model(name, pretrained=False, **options).eval()
+        except TypeError:
+            model = timm.create_model(name, pretrained=False).eval()
     randomise(model)
     channels, own, _ = model.default_cfg.get("input_size", (3, 224, 224))
-    sizes = [s for s in _TIMM_SIZES if s < own] + [own]
+    sizes = sorted({*_TIMM_SIZES, own})
     return Specimen(name, model, (_smallest(model, channels, sizes),), {})
 
 
