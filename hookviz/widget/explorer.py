@@ -70,7 +70,7 @@ class Explorer(Part):
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
-    status = traitlets.Dict({"state": "idle", "text": ""}).tag(sync=True)
+    status = traitlets.Dict({"state": "idle", "text": "Ready."}).tag(sync=True)
     why_not = traitlets.Unicode().tag(sync=True)
     why_no_export = traitlets.Unicode().tag(sync=True)
     predictions = traitlets.Dict().tag(sync=True)
@@ -373,7 +373,8 @@ class Explorer(Part):
             found = expected_rows(model, shape)
             if self.model is model and found.rows:
                 self.expected = found
-                known = {n: f for n, f in self.tree.facts.items() if n in self.results}
+                # What a run found out is truer than what was foreseen.
+                known = {n: f for n, f in self.tree.facts.items() if "d" in f or "r" in f}
                 self.tree.facts = {**found.rows, **known}
 
         self.jobs.later("expect", task)
@@ -395,16 +396,16 @@ class Explorer(Part):
         if self.image is not self.image_input.value:
             self.image = self.image_input.value
         else:
-            self._image_changed()
+            self._expire_results()
 
     def _on_image_set(self, _change: Any) -> None:
-        self._image_changed()
+        self._expire_results()
 
     @guarded
     def _on_preprocessing(self, _change: Any) -> None:
-        self._image_changed()
+        self._expire_results()
 
-    def _image_changed(self) -> None:
+    def _expire_results(self) -> None:
         self.results.expire()
         self.predictions = {}
         self.show_results()

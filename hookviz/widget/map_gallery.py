@@ -99,6 +99,7 @@ class MapGallery(Part):
         self._look: dict[str, Any] | None = None
         self._current = ""
         self._sent: dict[str, int] = {}
+        self._drawing: tuple[str, int] | None = None
         self._after_painting: Callable[[], None] | None = None
         super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
         self._painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
@@ -237,6 +238,7 @@ class MapGallery(Part):
         for place, card in enumerate(self._cards.values()):
             wanted = place < _DRAWN_AHEAD or card.key in self._near
             fresh = self._sent.get(card.key) == card.version
+            fresh = fresh or self._drawing == (card.key, card.version)
             if card.activation is not None and not card.collapsed and wanted and not fresh:
                 self._order(card.key)
         if self._after_painting is not None:
@@ -260,6 +262,7 @@ class MapGallery(Part):
         if card is None or self.comm is None:
             return
         version = card.version
+        self._drawing = (key, version)
         message = {"type": "pixels", "key": key, "version": version}
         try:
             painted = self._painted(card)
@@ -274,6 +277,7 @@ class MapGallery(Part):
         card.page = painted.facts["page"]
         self._sent[key] = version
         self.send({**message, **painted.facts}, buffers=[painted.png])
+        self._drawing = None
 
     # ── messages of the page
 
@@ -289,6 +293,7 @@ class MapGallery(Part):
         # A page begins to look: a first one, or one that was loaded again.
         self._take_look(content)
         self._sent.clear()
+        self._drawing = None
         self._repaint()
 
     def _hear_look(self, content: dict[str, Any], _buffers: Any) -> None:

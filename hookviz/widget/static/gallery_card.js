@@ -88,7 +88,7 @@ export class Card {
   }
   refreshPager() {
     this.pager.hidden = this.pages < 2;
-    this.number.hidden = this.pages < 4;
+    this.number.hidden = this.pages <= 12;
     this.number.max = String(this.pages);
     if (document.activeElement !== this.number) this.number.value = String(this.page + 1);
     setText(this.pageText, `page ${this.page + 1} of ${this.pages}`);

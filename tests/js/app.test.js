@@ -1,0 +1,151 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { renderApp } from "../../hookviz/widget/static/app.js";
+import { FakeModel, part, parts, press, tick } from "./fake_model.js";
+
+const STATE = {
+  model_info: { name: "vgg16", weights: "bundled", trained: true, note: "" }, devices: ["cuda", "cpu"], device: "cpu",
+  status: { state: "idle", text: "Ready." }, why_not: "", why_no_export: "", predictions: {}, export_result: {}, auto_run: false, alert: {}, max_bytes: 5e7,
+};
+
+describe("app", () => {
+  let model, el, outside, leaks, leave;
+  beforeEach(() => {
+    leave?.();
+    document.body.replaceChildren();
+    model = new FakeModel(structuredClone(STATE));
+    outside = document.createElement("div");
+    el = document.createElement("div");
+    outside.append(el);
+    document.body.append(outside);
+    leaks = [];
+    outside.addEventListener("keydown", (event) => leaks.push(event.key));
+    leave = renderApp({ model, el });
+    model.sent = [];
+  });
+  const root = () => part(el, "app");
+
+  test("header, state and devices", () => {
+    expect(part(el, "model-button").textContent).toBe("vgg16");
+    expect(part(el, "state").textContent).toBe("Ready.");
+    expect(part(el, "device").value).toBe("cpu");
+    expect(part(el, "untrained")).toBeNull();
+    model.change({ model_info: { name: "resnet18", weights: "none", trained: false } });
+    expect(part(el, "untrained").textContent).toBe("UNTRAINED");
+  });
+  test("run, its reasons, cancel and progress", () => {
+    part(el, "run").click();
+    expect(model.types()).toEqual(["run"]);
+    model.change({ why_not: "Choose an image." });
+    part(el, "run").click();
+    expect(model.types()).toEqual(["run"]);
+    expect(part(el, "run-reason").textContent).toBe("Choose an image.");
+    model.change({ why_not: "", status: { state: "running", text: "Running …", done: 3, total: 8 } });
+    expect(part(el, "run").getAttribute("aria-disabled")).toBe("true");
+    expect(part(el, "progress").getAttribute("aria-valuenow")).toBe("3");
+    expect(part(el, "progress-text").textContent).toBe("3 / 8");
+    part(el, "cancel").click();
+    expect(model.types()).toEqual(["run", "cancel"]);
+  });
+  test.each(["x", "b", "m", "d", "ArrowDown", "Enter", "Escape", ".", "/", "a", "Delete"])("the key %s does not leave the app", (key) => {
+    for (const control of root().querySelectorAll("button, input, select")) press(control, key);
+    press(root(), key);
+    expect(leaks).toEqual([]);
+  });
+  test("Shift+Enter and pasting do not reach the notebook; saving does", () => {
+    press(part(el, "run"), "Enter", { shiftKey: true });
+    press(part(el, "run"), "Enter", { ctrlKey: true });
+    press(part(el, "run"), "v", { ctrlKey: true });
+    expect(leaks).toEqual([]);
+    press(part(el, "run"), "s", { ctrlKey: true });
+    expect(leaks).toEqual(["s"]);
+  });
+  test("keys: Enter runs, . cancels, e exports, ? helps, Esc closes", () => {
+    press(root(), "Enter");
+    expect(model.types()).toEqual(["run"]);
+    press(root(), "?");
+    expect(part(el, "help-dialog").hidden).toBe(false);
+    press(part(el, "help-dialog"), "Escape");
+    expect(part(el, "help-dialog").hidden).toBe(true);
+    press(root(), "e");
+    expect(part(el, "export-dialog").hidden).toBe(false);
+    press(root(), "Escape");
+    expect(part(el, "export-dialog").hidden).toBe(true);
+    model.change({ status: { state: "running", text: "" } });
+    press(root(), ".");
+    expect(model.types()).toEqual(["run", "cancel"]);
+  });
+  test("one alert, with remedy, folded details and an action; none is none", () => {
+    expect(part(el, "alert")).toBeNull();
+    model.change({ alert: { message: "Out of memory.", remedy: "Tick fewer.", traceback: "Trace", action: { label: "Retry on CPU", do: "retry-cpu" } } });
+    expect(parts(el, "alert").length).toBe(1);
+    expect(part(el, "alert").getAttribute("role")).toBe("alert");
+    expect(part(el, "alert-details").open).toBe(false);
+    part(el, "alert-action").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "action", do: "retry-cpu" });
+    part(el, "alert-dismiss").click();
+    expect(model.sent.at(-1).type).toBe("dismiss");
+    model.change({ alert: {} });
+    expect(part(el, "alert")).toBeNull();
+  });
+  test("export sends what was chosen", () => {
+    part(el, "export-button").click();
+    const [grid, , channels] = parts(el, "export-scope");
+    channels.checked = true;
+    channels.dispatchEvent(new Event("change"));
+    part(el, "export-channels").value = "0-3";
+    part(el, "export-start").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "export", scope: "channels", channels: "0-3", what: ["grids", "channels"], values: "npz", folder: "hookviz_exports" });
+    expect(grid.checked).toBe(false);
+    model.change({ export_result: { path: "/tmp/out", files: 3 } });
+    expect(part(el, "export-path").textContent).toBe("/tmp/out");
+    model.change({ why_no_export: "Run the model first." });
+    part(el, "zip").click();
+    expect(model.sent.at(-1).type).toBe("export");
+  });
+  test("choosing a model: search, arrows, weights, load", () => {
+    part(el, "model-button").click();
+    expect(model.types()).toEqual(["models"]);
+    model.hear({ type: "models", names: ["vgg16", "resnet18", "resnet50"], current: "vgg16" });
+    const search = el.querySelector('[aria-label="Search models"]');
+    search.value = "resnet";
+    search.dispatchEvent(new Event("input"));
+    expect(parts(el, "model-option").map((o) => o.dataset.name)).toEqual(["resnet18", "resnet50"]);
+    press(search, "ArrowDown");
+    model.hear({ type: "weights", model: "resnet50", choices: [["auto", "best", ""], ["none", "none", "Random."]] });
+    part(el, "model-weights").value = "none";
+    part(el, "model-load").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "load", model: "resnet50", weights: "none" });
+    expect(part(el, "model-dialog").hidden).toBe(true);
+  });
+  test("a large run is asked about", () => {
+    model.hear({ type: "ask-large", question: "About 2 GB." });
+    expect(part(el, "large-dialog").getAttribute("role")).toBe("alertdialog");
+    expect(part(el, "large-text").textContent).toBe("About 2 GB.");
+    [...part(el, "large-dialog").querySelectorAll("button")].find((b) => b.textContent === "Run anyway").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "run", anyway: true });
+  });
+  test("a kernel that was restarted: run the cell again", async () => {
+    el.classList.add("jupyter-widgets-disconnected");
+    for (const callback of model.listeners.get("comm_live_update")) callback();
+    await tick(5);
+    expect(root().dataset.state).toBe("dead");
+    expect(part(el, "dead").textContent).toContain("run the cell again");
+    model.change({ status: { state: "idle", text: "" } });
+    expect(root().dataset.state).toBe("dead");
+  });
+  test("goodbye is said when the output goes, not when the notebook goes", async () => {
+    leave();
+    await tick(350);
+    expect(model.types()).toEqual(["view-closed"]);
+    model.sent = [];
+    outside.className = "jp-NotebookPanel";
+    leave = renderApp({ model, el });
+    model.sent = [];
+    await tick(5);
+    outside.remove();
+    leave();
+    await tick(350);
+    expect(model.types()).toEqual([]);
+    leave = null;
+  });
+});

@@ -1,0 +1,106 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import { renderGallery } from "../../hookviz/widget/static/gallery.js";
+import { factsText } from "../../hookviz/widget/static/gallery_card.js";
+import { bytesText, numberText } from "../../hookviz/widget/static/kit.js";
+import { FakeModel, part, parts, press } from "./fake_model.js";
+
+const CHOICES = { cmaps: ["auto", "magma"], scales: [["auto", "automatic"], ["fixed", "fixed"]], orders: [["index", "index"], ["mean", "mean"]] };
+const card = (key, more = {}) => ({ key, layer: key.split("#")[0], call: Number(key.split("#")[1]), calls: 1, type: "Conv2d", state: "shown", reason: "", leaf: "", leaves: [], stale: false, collapsed: false, statistics: false, version: 1, ...more });
+const pixels = (key, more = {}) => ({ type: "pixels", key, version: 1, page: 0, pages: 8, width: 600, height: 400, shape: "512 × 14 × 14", low: -344.06, high: 361.13, dead: 0, channels: 512, bytes: 4e5, scale: "per layer", odd: "", alt: "maps", ...more });
+const PNG = [new DataView(new ArrayBuffer(8))];
+
+describe("texts", () => {
+  test("numbers and bytes", () => {
+    expect(numberText(-344.06)).toBe("−344.1");
+    expect(numberText(0.000012)).toBe("1.2e−5");
+    expect(numberText(null)).toBe("–");
+    expect([0, 999, 1000, 12845056, 999600, 3.2e9].map(bytesText)).toEqual(["0 B", "999 B", "1.0 kB", "13 MB", "1.0 MB", "3.2 GB"]);
+    expect(factsText(pixels("a#1"))).toBe("512 × 14 × 14 · −344.1 … 361.1 · 0 dead");
+  });
+});
+
+describe("gallery", () => {
+  let model, el, leave;
+  beforeEach(() => {
+    leave?.();
+    document.body.replaceChildren();
+    model = new FakeModel({ cards: [card("a#1"), card("b#1")], view: { cmap: "auto", scale: "auto", order: "index", per_page: 64 }, choices: CHOICES, empty: "Nothing." });
+    el = document.createElement("div");
+    document.body.append(el);
+    leave = renderGallery({ model, el });
+    model.sent = [];
+  });
+  const of = (key, name) => el.querySelector(`[data-key="${key}"] [data-hv="${name}"]`);
+
+  test("a picture is shown with its facts and pages", () => {
+    expect(of("a#1", "pending").textContent).toBe("Drawing …");
+    model.hear(pixels("a#1"), PNG);
+    expect(of("a#1", "grid").dataset.version).toBe("1");
+    expect(of("a#1", "page-text").textContent).toBe("page 1 of 8");
+    expect(of("a#1", "pending").hidden).toBe(true);
+    expect(of("a#1", "prev").getAttribute("aria-disabled")).toBe("true");
+  });
+  test("an older picture than the one waited for is not shown", () => {
+    model.change({ cards: [card("a#1", { version: 3 })] });
+    model.hear(pixels("a#1", { version: 2 }), PNG);
+    expect(of("a#1", "grid").dataset.version).toBeUndefined();
+  });
+  test("turning pages asks for the next one and stops at the ends", () => {
+    model.hear(pixels("a#1"), PNG);
+    of("a#1", "prev").click();
+    of("a#1", "next").click();
+    expect(model.sent.filter((m) => m.type === "page")).toMatchObject([{ key: "a#1", page: 1 }]);
+    expect(of("a#1", "page-text").textContent).toBe("page 2 of 8");
+    expect(el.querySelector('[data-key="a#1"]').getAttribute("aria-busy")).toBe("true");
+  });
+  test("keys: ] goes to the next card, PageDown turns its page", () => {
+    model.hear(pixels("b#1"), PNG);
+    const root = part(el, "gallery");
+    expect(press(root, "]").defaultPrevented).toBe(true);
+    expect(el.querySelector(".hv-current").dataset.key).toBe("b#1");
+    press(root, "PageDown");
+    expect(model.sent.at(-1)).toMatchObject({ type: "page", key: "b#1", page: 1 });
+  });
+  test("keys typed into a box stay there", () => {
+    const box = part(el, "view-channels");
+    expect(press(box, "]").defaultPrevented).toBe(false);
+    box.value = "0-3";
+    press(box, "Enter");
+    expect(model.sent.at(-1)).toMatchObject({ type: "view", changes: { channels: "0-3" } });
+  });
+  test("view controls send their change and follow Python", () => {
+    const cmap = part(el, "view-cmap");
+    cmap.value = "magma";
+    cmap.dispatchEvent(new Event("change"));
+    expect(model.sent.at(-1).changes).toEqual({ cmap: "magma" });
+    model.change({ view: { cmap: "turbo", scale: "fixed", vmin: "-1", vmax: "1", per_page: 9, order: "similarity:3" } });
+    expect(cmap.value).toBe("turbo");
+    expect(part(el, "view-vmin").closest(".hv-range").hidden).toBe(false);
+    expect(part(el, "view-tiles").value).toBe("9");
+    expect(part(el, "view-order").value).toBe("similarity:3");
+  });
+  test("cards come, go and keep their order and their elements", () => {
+    const b = el.querySelector('[data-key="b#1"]');
+    model.change({ cards: [card("b#1"), card("c#2", { calls: 3 })] });
+    expect(parts(el, "card").map((c) => c.dataset.key)).toEqual(["b#1", "c#2"]);
+    expect(el.querySelector('[data-key="b#1"]')).toBe(b);
+    expect(of("c#2", "call").textContent).toBe("call 2 of 3");
+  });
+  test("stale, waiting and failing cards say so", () => {
+    model.change({ cards: [card("a#1", { stale: true }), card("b#1", { state: "pending", reason: "Run to see it." })] });
+    expect(of("a#1", "stale").hidden).toBe(false);
+    expect(of("b#1", "pending").textContent).toBe("Run to see it.");
+    model.hear({ type: "pixels", key: "a#1", version: 1, error: "No channel 42." });
+    expect(of("a#1", "pending").textContent).toBe("No channel 42.");
+  });
+  test("nothing to show: the text of Python", () => {
+    model.change({ cards: [], empty: "Drop a photo." });
+    expect(part(el, "empty").hidden).toBe(false);
+    expect(part(el, "empty").textContent).toBe("Drop a photo.");
+  });
+  test("leaving lets go of all", () => {
+    leave();
+    expect([...model.listeners.values()].flat()).toEqual([]);
+    leave = null;
+  });
+});

@@ -1,0 +1,7 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  // The modules under test lie outside this folder.
+  server: { fs: { allow: ["../.."] } },
+  test: { environment: "happy-dom", include: ["*.test.js"] },
+});
