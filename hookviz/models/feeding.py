@@ -23,7 +23,15 @@ from hookviz.errors import ModelError
 from hookviz.models.loaded import LoadedModel, Task
 from hookviz.models.zoo import min_size
 
-__all__ = ["InputHints", "expected_input", "feed", "infer_task", "is_hugging_face", "unwrapped"]
+__all__ = [
+    "InputHints",
+    "expected_input",
+    "feed",
+    "fixed_size",
+    "infer_task",
+    "is_hugging_face",
+    "unwrapped",
+]
 
 FRAMES = 16
 """How often the picture is repeated for a video model: torchvision's MViT takes just 16, S3D at
@@ -105,8 +113,8 @@ def expected_input(model: LoadedModel) -> InputHints:
         'The picture is repeated as 16 equal frames.'
     """
     module = unwrapped(model.module)
-    smallest = min_size(model.builder) if model.builder else (1, 1)
-    fixed = _fixed_size(module)
+    fixed = fixed_size(module)
+    smallest = fixed or (min_size(model.builder) if model.builder else (1, 1))
     if is_hugging_face(module):
         return _hugging_face_hints(module)
     if model.task == "detection":
@@ -185,7 +193,7 @@ def _size(size: tuple[int, int]) -> str:
     return f"{size[1]}×{size[0]}"
 
 
-def _fixed_size(module: nn.Module) -> tuple[int, int] | None:
+def fixed_size(module: nn.Module) -> tuple[int, int] | None:
     """The size that torchvision's and timm's position tables are cut for."""
     kind = type(module)
     part: Any = module

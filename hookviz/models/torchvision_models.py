@@ -14,10 +14,12 @@ from torch import nn
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models.bundled_vgg16 import load_bundled_vgg16
 from hookviz.models.download import Progress
+from hookviz.models.feeding import fixed_size
 from hookviz.models.fetching import fetch_state, is_cached_whole
 from hookviz.models.fitting import Buildable, class_options, fit_builder
 from hookviz.models.loaded import LoadedModel
 from hookviz.models.notes import UNTRAINED, fit_notes, joined, source_name
+from hookviz.models.presets import classification_preset
 from hookviz.models.sources import is_none, is_path, own_content
 from hookviz.models.unwrapping import class_names
 from hookviz.models.weights import cached_path
@@ -27,6 +29,7 @@ from hookviz.models.zoo import (
     documentation,
     find_member,
     members,
+    min_size,
 )
 from hookviz.models.zoo import categories as categories_of
 
@@ -125,8 +128,11 @@ def _buildable(arch: Architecture) -> Buildable:
 
 def _untrained(arch: Architecture, num_classes: int | None) -> LoadedModel:
     member = default_member(arch.name)
+    options: dict[str, Any] = class_options(num_classes)
+    if "image_size" in arch.options:  # the size that the preprocessing shown ends in
+        options["image_size"] = min_size(arch.name)[0]
     return LoadedModel(
-        module=arch.build(**class_options(num_classes)),
+        module=arch.build(**options),
         name=arch.name,
         weights="none",
         trained=False,
@@ -155,11 +161,22 @@ def _from_content(
         name=arch.name,
         weights=source_name(source),
         trained=True,
-        preprocess=None if member is None else member.transforms(),
+        preprocess=None if member is None else _preset_for(fitted.module, member),
         categories=() if missing else names,
         note=joined("" if missing else assumed, note),
         task=arch.task,
         builder=arch.name,
         no_classifier=missing,
         report=fitted.report,
+    )
+
+
+def _preset_for(module: nn.Module, member: Any) -> Any:
+    """A member's preprocessing, ending in the one size that the module takes."""
+    preset = member.transforms()
+    size = fixed_size(module)
+    if size is None or list(getattr(preset, "crop_size", size)) in ([size[0]], list(size)):
+        return preset
+    return classification_preset(
+        [size[0]], list(size), preset.mean, preset.std, preset.interpolation
     )
