@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.render.typeset import Label, inked
+from hookviz.render.typeset import Label, face_of
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
@@ -231,19 +230,20 @@ class Captions(Artist):
         else:
             figure = self.get_figure(root=True)
             assert figure is not None  # noqa: S101  # only a figure draws
+            context = renderer.new_gc()
             for label in self.labels:
-                self._draw(renderer, label, figure.dpi / label.face.dpi)
+                self._draw(renderer, context, label, figure.dpi / label.face.dpi)
+            context.restore()
         self.stale = False
 
-    def _draw(self, renderer: Any, label: Label, zoom: float) -> None:
+    def _draw(self, renderer: Any, context: Any, label: Label, zoom: float) -> None:
         face = label.face
         if zoom != 1.0:
-            face = replace(face, dpi=face.dpi * zoom)
+            face = face_of(face.family, face.points, face.dpi * zoom, face.weight)
         _, height = renderer.get_canvas_width_height()
-        context = renderer.new_gc()
         left = label.x * zoom - (face.width(label.text) if label.right else 0)
         if isinstance(renderer, RendererAgg):
-            cover, before, above = inked(face, label.text)
+            cover, before, above = face.inked(label.text)
             ink = np.empty((*cover.shape, 4), np.uint8)
             ink[..., :3] = [round(255 * c) for c in label.colour[:3]]
             ink[..., 3] = cover[::-1]
@@ -254,4 +254,3 @@ class Captions(Artist):
             y = label.y * zoom
             y = y if renderer.flipy() else height - y
             renderer.draw_text(context, left, y, label.text, face.properties, 0.0, False)
-        context.restore()

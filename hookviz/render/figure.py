@@ -124,7 +124,8 @@ def mosaic_of(
         tiles = _overlaid(tiles, background, options.opacity)
     face = colours.face
     ground = packed(np.round(np.array(face[:3]) * 255).astype(np.uint8), round(face[3] * 255))
-    canvas = np.full(grid.shape, ground, np.uint32)
+    # Upside down in memory, as the canvas wants it, so that no copy has to turn it.
+    canvas = np.full(grid.shape, ground, np.uint32)[::-1]
     compose(tiles, grid, canvas)
     if arranged.apart is not None:
         apart = take(arranged.apart, channels)[:, None, :]

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from hookviz.render.artists import Captions, GridFigure, add_mosaic, figure_of
 from hookviz.render.colours import ColourTable, Palette
 from hookviz.render.options import GridOptions
-from hookviz.render.typeset import Face, Label
+from hookviz.render.typeset import Face, Label, face_of
 from hookviz.render.wording import middle_ellipsis, value
 
 __all__ = ["Header", "Sheet", "bar_width", "ticks"]
@@ -65,7 +65,7 @@ class Sheet:
 
     def face(self, points: float, weight: str = "normal") -> Face:
         """The page's font at a size."""
-        return Face(self.palette.family, points, self.options.dpi, weight)
+        return face_of(self.palette.family, points, self.options.dpi, weight)
 
     def write(
         self,
@@ -100,13 +100,12 @@ class Sheet:
         details = small.width(header.details)
         keep = room - details - self.px(9)
         name = bold.legible(header.title)
-        beside = keep >= bold.measured(name)  # else the details take a line of their own
-        title = middle_ellipsis(name, keep if beside else room, bold.measured)
+        wide = bold.measured(name)
+        beside = keep >= wide  # else the details take a line of their own
+        title = name if beside else middle_ellipsis(name, room, bold.measured)
         self._title = (title, y)
         if beside:
-            self.write(
-                header.details, self.margin + round(bold.measured(title)) + self.px(8), y, 8.0
-            )
+            self.write(header.details, self.margin + round(wide) + self.px(8), y, 8.0)
         sentences = header.sentences if beside else (header.details, *header.sentences)
         line = self.px(12.5)
         for text in _wrapped(sentences, self.room, small):

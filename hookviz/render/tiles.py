@@ -137,7 +137,8 @@ def _cost(grid: TileGrid, room: int) -> float:
     # A few large maps read well in one row; many in a flat band do not.
     tall = 0.5 * ratio if ratio > 0 else -(0.3 if grid.count > 16 else 0.1) * ratio
     uneven = 0.1 if grid.scale == (0, 0) else 0.0
-    small = 0.15 * max(0.0, math.log(_READABLE / grid.size[1]))
+    # Where there are few maps, they need not be tiny; many are an overview, and may.
+    small = 0.15 * max(0.0, math.log(_READABLE / grid.size[1])) if grid.count <= 64 else 0.0
     return ragged + lost + tall + small + uneven
 
 

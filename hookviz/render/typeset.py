@@ -9,7 +9,7 @@ them. Copying cached characters costs a hundredth of that and looks the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -18,12 +18,12 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from numpy.typing import NDArray
 
-__all__ = ["Face", "Label", "inked"]
+__all__ = ["Face", "Label", "face_of"]
 
 
 @dataclass(frozen=True)
 class Face:
-    """A font at one size.
+    """A font at one size. ``face_of`` gives the same object for the same font, with its caches.
 
     Attributes:
         family: Font families, best first.
@@ -36,6 +36,11 @@ class Face:
     points: float
     dpi: float
     weight: str = "normal"
+    _widths: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    _inks: dict[str, tuple[NDArray[np.uint8], int, int]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _texts: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def pixels(self) -> float:
@@ -49,11 +54,19 @@ class Face:
 
     def legible(self, text: str) -> str:
         """The text with a hollow square for each character that the font lacks."""
-        return "".join(c if _has(self.family, self.weight, c) else "□" for c in text)
+        found = self._texts.get(text)
+        if found is None:
+            found = "".join(c if _has(self.family, self.weight, c) else "□" for c in text)
+            _keep(self._texts, text, found)
+        return found
 
     def width(self, text: str) -> int:
         """Width of the text in whole pixels."""
-        return sum(_advance(self, c) for c in text)
+        found = self._widths.get(text)
+        if found is None:
+            found = sum(_advance(self, c) for c in text)
+            _keep(self._widths, text, found)
+        return found
 
     def measured(self, text: str) -> float:
         """Width in pixels as matplotlib itself sets the text, kerning included."""
@@ -61,6 +74,35 @@ class Face:
         font.set_size(self.points, self.dpi)
         font.set_text(text, 0.0)
         return float(font.get_width_height()[0]) / 64.0
+
+    def inked(self, text: str) -> tuple[NDArray[np.uint8], int, int]:
+        """How much of each pixel a text covers.
+
+        Args:
+            text: One line.
+
+        Returns:
+            (height, width) uint8, not to be written to; how many columns lie left of where the
+            text starts; how many rows lie above its baseline.
+        """
+        found = self._inks.get(text)
+        if found is None:
+            found = _inked(self, text)
+            _keep(self._inks, text, found)
+        return found
+
+
+@lru_cache(maxsize=256)
+def face_of(family: tuple[str, ...], points: float, dpi: float, weight: str = "normal") -> Face:
+    """The font at that size; the same object each time, so that its caches serve every page."""
+    return Face(family, points, dpi, weight)
+
+
+def _keep(cache: dict[str, Any], text: str, found: Any) -> None:
+    """Remember a result; a full cache is emptied, so that it never grows without end."""
+    if len(cache) >= 4096:
+        cache.clear()
+    cache[text] = found
 
 
 @dataclass(frozen=True)
@@ -84,18 +126,8 @@ class Label:
     right: bool = False
 
 
-@lru_cache(maxsize=8192)
-def inked(face: Face, text: str) -> tuple[NDArray[np.uint8], int, int]:
-    """How much of each pixel a text covers.
-
-    Args:
-        face: Font and size.
-        text: One line.
-
-    Returns:
-        (height, width) uint8, not to be written to; how many columns lie left of where the text
-        starts; how many rows lie above its baseline.
-    """
+def _inked(face: Face, text: str) -> tuple[NDArray[np.uint8], int, int]:
+    """See Face.inked."""
     left, above, below = 2, int(face.pixels * 1.3) + 2, int(face.pixels * 0.5) + 2
     cover = np.zeros((above + below, face.width(text) + 2 * left + 2), np.uint8)
     x = left

@@ -79,6 +79,17 @@ def test_shrinking_takes_the_mean_and_keeps_every_flag():
     assert (got.flags == NAN).sum() == 1
 
 
+def test_a_large_constant_map_keeps_its_level_when_shrunk():
+    for fill in (0.1, -3.3, 1e20):
+        maps = torch.full((1, 301, 299), fill)
+        ends = np.array([float(maps[0, 0, 0])])
+        got = to_levels(maps, ends, ends, flagged=False, size=(70, 60))
+        assert (got.levels == 128).all()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = to_levels(maps, ends - 1, ends + 1, flagged=False, size=(70, 60))
+        assert (abs(got.levels.astype(int) - 127.5) <= 1).all() or fill == 1e20
+
+
 def test_shrinking_to_the_nearest_shows_real_activations():
     maps = torch.arange(36.0).reshape(1, 6, 6)
     got = to_levels(
