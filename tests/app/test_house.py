@@ -23,7 +23,9 @@ SOURCES = [
 ]
 
 # A longer module needs its reason here.
-LONGER_THAN_300: dict[str, str] = {}
+LONGER_THAN_300 = {
+    "hookviz/capture/session.py": "a good third is the docstring of the class that people use",
+}
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
