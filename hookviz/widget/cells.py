@@ -25,7 +25,7 @@ _apps: dict[str, tuple[str, list[weakref.ref[_Closable]]]] = {}
 def current_cell() -> tuple[str, str] | None:
     """The running cell and the request that runs it; None outside a notebook."""
     try:
-        from IPython import get_ipython  # type: ignore[attr-defined]  # a lazy name
+        from IPython import get_ipython
     except ImportError:
         return None
     kernel = getattr(get_ipython(), "kernel", None)

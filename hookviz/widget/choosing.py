@@ -78,7 +78,9 @@ class Choosing:
             state = "on this machine" if info.cached else f"download of {info.megabytes:.0f} MB"
             about = info.documentation or state
             choices.append([info.name, f"{info.name} ({state})", about])
-        choices.append(["none", "none (UNTRAINED)", "Random weights: shapes are right, maps are not."])
+        choices.append(
+            ["none", "none (UNTRAINED)", "Random weights: shapes are right, maps are not."]
+        )
         choices.append(["file", "a file of my own …", "A checkpoint on the kernel's machine."])
         return choices
 
@@ -113,7 +115,9 @@ class Choosing:
 
         def progress(done: int, total: int, file: str) -> None:
             if told.ready():
-                parts = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+                parts = (
+                    f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+                )
                 app.say(f"Downloading {file}: {parts}", None, done // 1000, total // 1000)
 
         try:
@@ -165,7 +169,7 @@ class Choosing:
                 app.say("Ready.", "idle")
             app.swap_model(moved)
             if then_run:
-                app.jobs.later("run again", lambda _c: app.start_run(anyway=True))
+                app.jobs.later("run again", lambda _cancelled: app.run_again())
 
         started = app.jobs.start("device", task)
         if started:

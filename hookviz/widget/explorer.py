@@ -7,43 +7,35 @@ know: how the page looks, how a model is loaded or run, how a grid is drawn.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import traitlets
-from ipywidgets import widget_serialization
-from torch import nn
 
 from hookviz.capture import select_layers
-from hookviz.errors import RunCancelled
-from hookviz.images import NetworkInput, Picture
-from hookviz.images.limits import MAX_BYTES
+from hookviz.errors import ExportError, RunCancelled
+from hookviz.images import Picture
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
-from hookviz.widget.bundle import module_text, style_text
-from hookviz.widget.cards import card_key
 from hookviz.widget.cells import current_cell, take_cell
 from hookviz.widget.choosing import Choosing, available_devices
 from hookviz.widget.exporting import Exporting
+from hookviz.widget.hearing import Hearing
 from hookviz.widget.image_input import ImageInput
 from hookviz.widget.jobs import Worker
 from hookviz.widget.layer_tree import LayerTree
 from hookviz.widget.map_gallery import Figures, MapGallery
-from hookviz.widget.part import Part, guarded
+from hookviz.widget.part import guarded
 from hookviz.widget.results import Results
 from hookviz.widget.running import Running, origin_of
-from hookviz.widget.shapes import Expected, expected_rows
-from hookviz.widget.still import Still
+from hookviz.widget.shapes import Expected
+from hookviz.widget.still import Still, show
 
 __all__ = ["Explorer"]
 
-_NOT_YET = "Run to see it."
 
-
-class Explorer(Part):
+class Explorer(Hearing):
     """Shows what each layer of a model answers to a photo. `hookviz.explore` makes one.
 
     Work is done on a thread of the app's own; observers of ``run`` are called on it.
@@ -61,35 +53,13 @@ class Explorer(Part):
         gallery: The `MapGallery`.
     """
 
-    _esm = module_text("app.js")
-    _css = style_text("base.css", "app.css")
-
-    tree = traitlets.Instance(LayerTree).tag(sync=True, **widget_serialization)
-    image_input = traitlets.Instance(ImageInput).tag(sync=True, **widget_serialization)
-    gallery = traitlets.Instance(MapGallery).tag(sync=True, **widget_serialization)
-    model_info = traitlets.Dict().tag(sync=True)
-    devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    device = traitlets.Unicode().tag(sync=True)
-    status = traitlets.Dict({"state": "idle", "text": "Ready."}).tag(sync=True)
-    why_not = traitlets.Unicode().tag(sync=True)
-    why_no_export = traitlets.Unicode().tag(sync=True)
-    predictions = traitlets.Dict().tag(sync=True)
-    export_result = traitlets.Dict().tag(sync=True)
-    auto_run = traitlets.Bool(False).tag(sync=True)
-    max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
-
-    model = traitlets.Any(allow_none=True)
-    layers = traitlets.Any()
-    image = traitlets.Any(allow_none=True)
-    run = traitlets.Any(allow_none=True)
-    figures = traitlets.Instance(Mapping)
-
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
         self.expected = Expected()
         self._views: set[str] = set()
         self._still = Still()
         self._started = False
+        self._quiet = ""
         gallery = MapGallery()
         super().__init__(
             tree=LayerTree(),
@@ -143,12 +113,13 @@ class Explorer(Part):
         given = proposal["value"]
         # The input reads it; should that fail, the error belongs to who set it.
         self.image_input.value = given
-        return self.image_input.value  # type: ignore[no-any-return]
+        picture: Picture | None = self.image_input.value
+        return picture
 
     @property
     def options(self) -> GridOptions:
         """How grids are drawn. Set it to change the view; the model does not run again."""
-        return self.gallery.options  # type: ignore[no-any-return]
+        return self.gallery.options
 
     @options.setter
     def options(self, options: GridOptions) -> None:
@@ -195,8 +166,6 @@ class Explorer(Part):
         Raises:
             ExportError: Nothing was run yet, or the files cannot be written.
         """
-        from hookviz.errors import ExportError
-
         if self.run is None:
             raise ExportError("There is nothing to export.", remedy="Run the model first.")
         return self.run.export(folder, **{"options": self.options, **options})
@@ -220,96 +189,23 @@ class Explorer(Part):
         super().open()
 
     def _ipython_display_(self, **_options: Any) -> None:
-        from IPython.display import display
-
         if self.comm is None:
             self.open()
-        data, metadata = self._repr_mimebundle_()
+        data, metadata = self._repr_mimebundle_() or ({}, {})
         data = {**data, "text/plain": "hookviz: run this cell to start the app."}
-        display(data, metadata=metadata, raw=True)
+        show(data, metadata=metadata)
         self._still.place()
 
-    # ── state on the page
-
-    def say(self, text: str, state: str | None = None, done: int = 0, total: int = 0) -> None:
-        """States what is going on.
-
-        Args:
-            text: One short sentence.
-            state: "idle", "loading", "running", "cancelling" or "exporting"; None keeps it.
-            done: How much is done.
-            total: Of how much; 0 where that is not known.
-        """
-        now = state or self.status.get("state", "idle")
-        if state is None and self.jobs.cancelled:
-            return  # "Cancelling …" stays until the job has ended
-        self.status = {"state": now, "text": text, "done": done, "total": total}
-        self.refresh_reasons()
-
-    def refresh_reasons(self) -> None:
-        """States why there can be no run, and why nothing can be exported."""
-        self.why_not = self.running.why_not()
-        self.why_no_export = self.exporting.why_not()
-
-    def show_results(self) -> None:
-        """Shows what was captured of the ticked layers, and which are still waited for."""
-        shown, origins = [], {}
-        waiting: dict[str, tuple[str, str]] = {}
-        hidden = set(self.tree.hidden_calls)
-        types = {row[0]: row[1] for row in self.tree.rows}
-        for name in self.tree.selected:
-            found = self.results.get(name)
-            if found is not None:
-                origins[name] = found.origin
-                shown += [a for a in found.activations if card_key(name, a.call) not in hidden]
-            else:
-                reason = (self.tree.facts.get(name) or {}).get("r", "")
-                waiting[name] = (types.get(name, ""), reason and _sentence(reason) or _NOT_YET)
-        self.gallery.empty = self._empty_text()
-        self.gallery.show(
-            shown,
-            waiting=waiting,
-            origins=origins,
-            stale=self.results.stale,
-            order=self.expected.order,
-        )
-        self.why_no_export = self.exporting.why_not()
-
-    def _empty_text(self) -> str:
-        if self.image is None:
-            return "Drop a photo on the app, or try a sample. Then tick layers and press Run."
-        return "Tick layers on the left, then press Run."
-
-    def take_run(self, run: Run) -> None:
-        """Makes a run the last one and shows it."""
-        self.show_results()
-        with self._quietly("run"):
-            self.run = run
-        found = run.predictions
-        items = [[label, share] for _, label, share in found.items]
-        self.predictions = {"items": items, "reason": found.summary or found.reason}
-        self.figures = Figures(self.gallery)
+    # ── what the app's jobs do
 
     def swap_model(self, model: LoadedModel) -> None:
         """Takes the same model on another device: what was captured stays."""
-        with self._quietly("model"):
-            self.model = model
-        self._show_model()
+        self.put_quietly("model", model)
+        self.show_model()
 
-    def ask_large(self, question: str) -> None:
-        """Asks before a run that needs much memory."""
-        self.send({"type": "ask-large", "question": question})
-        self.say(f"{question} Asked first.", "idle")
-
-    @contextlib.contextmanager
-    def _quietly(self, name: str) -> Any:
-        """Lets a trait be set without its own observer here; others hear of it."""
-        handler = {"run": self._on_run_set, "model": self._on_model_set}[name]
-        self.unobserve(handler, name)
-        try:
-            yield
-        finally:
-            self.observe(handler, name)
+    def run_again(self) -> None:
+        """Runs again after a move to another device."""
+        self.start_run(anyway=True)
 
     def _job_failed(self, error: BaseException) -> None:
         self.say("Cancelled." if isinstance(error, RunCancelled) else "That failed.", "idle")
@@ -319,6 +215,8 @@ class Explorer(Part):
     # ── changes
 
     def _on_model_set(self, _change: Any) -> None:
+        if self._quiet == "model":
+            return
         model: LoadedModel | None = self.model
         self.results.clear()
         self.predictions = {}
@@ -334,50 +232,9 @@ class Explorer(Part):
                     self.tree.selected = self._check_layers({"value": wanted})
             self.layers = list(self.tree.selected)
             self.image_input.set_preprocess(model.preprocess)
-        self._show_model()
+        self.show_model()
         self.show_results()
-        self._expect_soon()
-
-    def _show_model(self) -> None:
-        model: LoadedModel | None = self.model
-        if model is None:
-            self.model_info, self.device = {}, ""
-        else:
-            self.model_info = {
-                "name": model.name,
-                "weights": "" if not model.trained and model.weights == "none" else model.weights,
-                "trained": model.trained,
-                "note": "" if model.note.startswith("UNTRAINED") else model.note,
-                "documentation": model.documentation,
-                "task": model.task,
-            }
-            name = str(model.device)
-            known = {d: d for d in self.devices} | {"cuda:0": "cuda"}
-            self.device = name if name in self.devices else known.get(name, name)
-            if self.device not in self.devices:
-                self.devices = [*self.devices, self.device]
-        self.refresh_reasons()
-
-    def _expect_soon(self) -> None:
-        """Has the layers' shapes found out without a run."""
-        model: LoadedModel | None = self.model
-        if model is None:
-            return
-        given: NetworkInput | None = None
-        with contextlib.suppress(Exception):
-            given = self.image_input.network_input()
-        side = self.image_input.preprocessing.crop or (224, 224)
-        shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
-
-        def task(_cancelled: Any) -> None:
-            found = expected_rows(model, shape)
-            if self.model is model and found.rows:
-                self.expected = found
-                # What a run found out is truer than what was foreseen.
-                known = {n: f for n, f in self.tree.facts.items() if "d" in f or "r" in f}
-                self.tree.facts = {**found.rows, **known}
-
-        self.jobs.later("expect", task)
+        self.running.expect_soon()
 
     @guarded
     def _on_ticks(self, _change: Any) -> None:
@@ -410,10 +267,12 @@ class Explorer(Part):
         self.predictions = {}
         self.show_results()
         self.refresh_reasons()
-        self._expect_soon()
+        self.running.expect_soon()
         self.running.soon()
 
     def _on_run_set(self, _change: Any) -> None:
+        if self._quiet == "run":
+            return
         run: Run | None = self.run
         if run is None:
             self.results.clear()
@@ -432,73 +291,3 @@ class Explorer(Part):
     def _update_still(self) -> None:
         if self._still.id is not None and self.run is not None:
             self._still.update(self.gallery.pictures(3))
-
-    # ── messages of the page
-
-    def _hear_run(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.start_run(anyway=bool(content.get("anyway")))
-
-    def _hear_cancel(self, _content: dict[str, Any], _buffers: Any) -> None:
-        self.cancel()
-
-    def _hear_auto(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.auto_run = bool(content.get("on"))
-        self.running.soon()
-
-    def _hear_models(self, _content: dict[str, Any], _buffers: Any) -> None:
-        current = self.model.name if self.model is not None else ""
-        self.send({"type": "models", "names": self.choosing.names(), "current": current})
-
-    def _hear_weights(self, content: dict[str, Any], _buffers: Any) -> None:
-        name = str(content.get("model", ""))
-        choices = self.choosing.weights(name)
-        self.send({"type": "weights", "model": name, "choices": choices})
-
-    def _hear_load(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.choosing.load(
-            str(content.get("model", "")),
-            content.get("weights", "auto"),
-            file=str(content.get("file", "")),
-        )
-
-    def _hear_device(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.choosing.move(str(content.get("device", "")))
-
-    def _hear_action(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.clear_problem()
-        if content.get("do") == "retry-cpu":
-            self.choosing.move("cpu", then_run=True)
-        elif content.get("do") == "untrained":
-            self.choosing.load_untrained()
-
-    def _hear_export(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.exporting.start(content)
-
-    def _hear_zip(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.exporting.start(content, zipped=True)
-
-    def _hear_zip_piece(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.exporting.send_piece(str(content.get("id", "")), int(content.get("offset", 0)))
-
-    def _hear_view_open(self, content: dict[str, Any], _buffers: Any) -> None:
-        # Views of a page that was loaded again never said goodbye: all that live answer anew.
-        self._views = {str(content.get("view", ""))}
-        self.send({"type": "roll-call"})
-
-    def _hear_view_here(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._views.add(str(content.get("view", "")))
-
-    def _hear_view_closed(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._views.discard(str(content.get("view", "")))
-        if not self._views:
-            self.close()
-
-
-def _sentence(text: str) -> str:
-    """A reason as a sentence of its own."""
-    plain = text.strip().rstrip(".")
-    return f"{plain[:1].upper()}{plain[1:]}." if plain else ""
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, nn.Module) and not isinstance(value, torch.jit.ScriptModule)

@@ -78,12 +78,16 @@ class Exporting:
             what.discard("grids")
             what.add("channels")
         if not what:
-            raise ExportError("No kind of file is chosen.", remedy="Choose grids, channels or values.")
+            raise ExportError(
+                "No kind of file is chosen.", remedy="Choose grids, channels or values."
+            )
         options: dict[str, Any] = {"what": what | {"input"}, "values": order.get("values", "npz")}
         look = app.gallery.options
         if scope in ("grid", "channels"):
             if card is None or card.activation is None:
-                raise ExportError("The chosen card has nothing to export.", remedy="Choose another.")
+                raise ExportError(
+                    "The chosen card has nothing to export.", remedy="Choose another."
+                )
             found = app.results.get(card.layer)
             activations = [card.activation]
             look = app.gallery.options_of(card)
@@ -143,8 +147,8 @@ class Exporting:
                     result = write_export(run.facts, activations, folder, **options)
                     self._offer_zip(result.folder, cancelled)
             else:
-                folder = Path(str(order.get("folder") or "hookviz_exports")).expanduser()
-                result = write_export(run.facts, activations, folder, **options)
+                target = Path(str(order.get("folder") or "hookviz_exports")).expanduser()
+                result = write_export(run.facts, activations, target, **options)
                 files = len(result.files)
                 app.export_result = {"path": str(result.folder.resolve()), "files": files}
                 app.say(f"Exported {files} files.", "idle")

@@ -61,7 +61,7 @@ class ImageInput(Part):
 
     value = traitlets.Any(allow_none=True)
     choice = traitlets.Enum([c for c, _ in PREPROCESSING_CHOICES], "model").tag(sync=True)
-    choices = traitlets.List().tag(sync=True)
+    choices: traitlets.List[Any] = traitlets.List().tag(sync=True)
     info = traitlets.Dict().tag(sync=True)
     samples = traitlets.List(traitlets.Unicode()).tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)

@@ -76,7 +76,7 @@ class LayerTree(Part):
     _esm = module_text("tree.js")
     _css = style_text("base.css", "tree.css")
 
-    rows = traitlets.List().tag(sync=True)
+    rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
     facts = traitlets.Dict().tag(sync=True)
     selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
     hidden_calls = traitlets.List(traitlets.Unicode()).tag(sync=True)

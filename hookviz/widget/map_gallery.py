@@ -17,10 +17,10 @@ from hookviz.errors import RenderError
 from hookviz.render import GridOptions
 from hookviz.widget.bundle import module_text, style_text
 from hookviz.widget.cards import Card, arrange_cards
+from hookviz.widget.gallery_hearing import GalleryHearing
 from hookviz.widget.jobs import Worker
 from hookviz.widget.painting import Origin, PaintBox, Painted, draw_card
-from hookviz.widget.part import Part
-from hookviz.widget.view_options import VIEW_CHOICES, changed_options, view_of
+from hookviz.widget.view_options import VIEW_CHOICES, view_of
 
 __all__ = ["Figures", "MapGallery"]
 
@@ -58,7 +58,7 @@ class Figures(Mapping[str, Figure]):
         return f"Figures({list(self)})"
 
 
-class MapGallery(Part):
+class MapGallery(GalleryHearing):
     """Shows activations as cards: one per layer and call, in order of execution.
 
     Nothing is drawn before a page shows the widget, and pictures never become part of the
@@ -77,11 +77,8 @@ class MapGallery(Part):
     _esm = module_text("gallery.js")
     _css = style_text("base.css", "gallery.css")
 
-    cards = traitlets.List().tag(sync=True)
-    view = traitlets.Dict().tag(sync=True)
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)
-    options = traitlets.Instance(GridOptions)
     activations = traitlets.Tuple()
 
     def __init__(
@@ -99,7 +96,6 @@ class MapGallery(Part):
         self._look: dict[str, Any] | None = None
         self._current = ""
         self._sent: dict[str, int] = {}
-        self._drawing: tuple[str, int] | None = None
         self._after_painting: Callable[[], None] | None = None
         super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
         self._painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
@@ -169,12 +165,6 @@ class MapGallery(Part):
         """The cards with something to show, in order of execution."""
         return [card for card in self._cards.values() if card.activation is not None]
 
-    @property
-    def current(self) -> Card | None:
-        """The card that was used last; the first one where none was."""
-        card = self._cards.get(self._current)
-        return card or next(iter(self._cards.values()), None)
-
     def card(self, key: str) -> Card | None:
         """A card by its key."""
         return self._cards.get(key)
@@ -222,9 +212,6 @@ class MapGallery(Part):
         self._publish()
         self._repaint()
 
-    def _publish(self) -> None:
-        self.cards = [card.public() for card in self._cards.values()]
-
     def _rank(self, key: Hashable) -> tuple[int, int]:
         if key == "after":
             return (2, 0)
@@ -238,7 +225,6 @@ class MapGallery(Part):
         for place, card in enumerate(self._cards.values()):
             wanted = place < _DRAWN_AHEAD or card.key in self._near
             fresh = self._sent.get(card.key) == card.version
-            fresh = fresh or self._drawing == (card.key, card.version)
             if card.activation is not None and not card.collapsed and wanted and not fresh:
                 self._order(card.key)
         if self._after_painting is not None:
@@ -262,7 +248,8 @@ class MapGallery(Part):
         if card is None or self.comm is None:
             return
         version = card.version
-        self._drawing = (key, version)
+        if self._sent.get(key) == version:
+            return  # ordered again while it was being drawn
         message = {"type": "pixels", "key": key, "version": version}
         try:
             painted = self._painted(card)
@@ -277,89 +264,3 @@ class MapGallery(Part):
         card.page = painted.facts["page"]
         self._sent[key] = version
         self.send({**message, **painted.facts}, buffers=[painted.png])
-        self._drawing = None
-
-    # ── messages of the page
-
-    def _take_look(self, content: dict[str, Any]) -> None:
-        ratio = min(3.0, max(1.0, float(content.get("ratio", 1.0))))
-        self._look = {
-            "width": min(6000, max(200, int(content.get("width", 1200)))),
-            "dpi": 100.0 * ratio,
-            "style": "dark" if content.get("style") == "dark" else "light",
-        }
-
-    def _hear_hello(self, content: dict[str, Any], _buffers: Any) -> None:
-        # A page begins to look: a first one, or one that was loaded again.
-        self._take_look(content)
-        self._sent.clear()
-        self._drawing = None
-        self._repaint()
-
-    def _hear_look(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._take_look(content)
-        for card in self._cards.values():
-            card.version += 1
-        self._publish()
-        self._repaint()
-
-    def _hear_near(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._near = {str(key) for key in content.get("keys", [])}
-        self._repaint()
-
-    def _hear_current(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._current = str(content.get("key", ""))
-
-    def _hear_view(self, content: dict[str, Any], _buffers: Any) -> None:
-        try:
-            self.options = changed_options(self.options, content["changes"], self._range())
-        finally:
-            self._restate()
-        self.clear_problem()
-
-    def _restate(self) -> None:
-        # A refused value must not stay in the control that it was typed into.
-        self.view = {}
-        self.view = view_of(self.options)
-
-    def _range(self) -> tuple[float, float] | None:
-        """The values that a fixed scale begins with: those of the current card."""
-        card = self.current
-        painted = None if card is None else self._painted(card)
-        if painted is None or painted.facts["low"] is None:
-            return None
-        return painted.facts["low"], painted.facts["high"]
-
-    def _change(self, content: dict[str, Any]) -> Card | None:
-        card = self._cards.get(str(content.get("key", "")))
-        if card is not None:
-            self._current = card.key
-            card.version += 1
-        return card
-
-    def _hear_page(self, content: dict[str, Any], _buffers: Any) -> None:
-        if card := self._change(content):
-            card.page = max(0, int(content.get("page", 0)))
-            # The page itself counts up as well: nothing but the picture has to travel.
-            self._trait_values["cards"] = [c.public() for c in self._cards.values()]
-            self._order(card.key)
-
-    def _hear_collapse(self, content: dict[str, Any], _buffers: Any) -> None:
-        if card := self._change(content):
-            card.collapsed = bool(content.get("on"))
-            self._publish()
-            self._repaint()
-
-    def _hear_statistics(self, content: dict[str, Any], _buffers: Any) -> None:
-        if card := self._change(content):
-            card.statistics, card.page = bool(content.get("on")), 0
-            self._publish()
-            self._repaint()
-
-    def _hear_leaf(self, content: dict[str, Any], _buffers: Any) -> None:
-        card = self._cards.get(str(content.get("key", "")))
-        if card is not None and str(content.get("leaf", "")) in card.leaves:
-            self._change(content)
-            card.leaf, card.page = str(content["leaf"]), 0
-            self._publish()
-            self._repaint()

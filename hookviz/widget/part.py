@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import anywidget
 import traitlets
@@ -73,10 +73,10 @@ def guarded(handler: Callable[Concatenate[W, P], Any]) -> Callable[Concatenate[W
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - shown to the user
             self.show_problem(error)
 
-    return guard
+    return cast("Callable[Concatenate[W, P], None]", guard)
 
 
-class Part(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget ships no types
+class Part(anywidget.AnyWidget):
     """A widget that hears messages and shows what goes wrong.
 
     Attributes:

@@ -6,6 +6,7 @@ Must not know: how the page looks.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ import numpy as np
 
 from hookviz.capture import Activation
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
-from hookviz.images import network_input
+from hookviz.images import NetworkInput, network_input
+from hookviz.models import LoadedModel
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget.jobs import Throttle
 from hookviz.widget.layer_tree import row_facts
 from hookviz.widget.painting import Origin
+from hookviz.widget.shapes import expected_rows
 
 if TYPE_CHECKING:
     from hookviz.widget.explorer import Explorer
@@ -80,6 +83,28 @@ class Running:
         """Bytes that the ticked layers will take; 0 where that is not known."""
         sizes = self._app.expected.sizes
         return sum(sizes.get(name, 0) for name in self._app.tree.selected)
+
+    def expect_soon(self) -> None:
+        """Has the layers' shapes found out without a run."""
+        app = self._app
+        model: LoadedModel | None = app.model
+        if model is None:
+            return
+        given: NetworkInput | None = None
+        with contextlib.suppress(Exception):
+            given = app.image_input.network_input()
+        side = app.image_input.preprocessing.crop or (224, 224)
+        shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
+
+        def task(_cancelled: Any) -> None:
+            found = expected_rows(model, shape)
+            if app.model is model and found.rows:
+                app.expected = found
+                # What a run found out is truer than what was foreseen.
+                known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
+                app.tree.facts = {**found.rows, **known}
+
+        app.jobs.later("expect", task)
 
     def start(self, *, anyway: bool = False) -> bool:
         """Starts a run unless there is a reason against it or a job is going.
@@ -223,7 +248,7 @@ def _explained(run: Run, error: BaseException, kept: str) -> BaseException:
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     shape = "×".join(str(s) for s in run.input.tensor.shape)
     explained = CaptureError(
-        f"The forward failed {where}{kind} for an input of {shape}: {line}.", remedy=kept[0] + kept[1:]
+        f"The forward failed {where}{kind} for an input of {shape}: {line}.", remedy=kept
     )
     explained.__cause__ = error
     explained.__traceback__ = error.__traceback__

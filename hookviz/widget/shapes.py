@@ -64,11 +64,8 @@ def expected_rows(model: LoadedModel, shape: Sequence[int]) -> Expected:
     except Exception:  # noqa: BLE001 - an estimate that fails is no fault: nothing is shown then
         return Expected()
     ran = {name: found for name, found in calls.items() if found}
-    return Expected(
-        {name: row_facts([s for s, _ in found], [b for _, b in found]) for name, found in ran.items()},
-        {name: sum(size for _, size in found) for name, found in ran.items()},
-        order,
-    )
+    rows = {n: row_facts([s for s, _ in found], [b for _, b in found]) for n, found in ran.items()}
+    return Expected(rows, {n: sum(b for _, b in found) for n, found in ran.items()}, order)
 
 
 def _without_numbers(module: nn.Module) -> nn.Module:
@@ -86,9 +83,7 @@ def _without_numbers(module: nn.Module) -> nn.Module:
     return ghost
 
 
-def _recorder(
-    name: str, found: list[tuple[tuple[int, ...], int]], order: dict[str, int]
-) -> Any:
+def _recorder(name: str, found: list[tuple[tuple[int, ...], int]], order: dict[str, int]) -> Any:
     def record(_module: nn.Module, _args: Any, output: Any) -> None:
         tensors = list(_tensors(output))
         if tensors:

@@ -18,20 +18,21 @@ from typing import Any
 
 from PIL import Image
 
-__all__ = ["Still", "still_picture"]
+__all__ = ["Still", "show", "still_picture"]
 
 WIDTH = 900
 _HEIGHT = 1800
 _GAP = 12
 
 # The app's output comes first, then this style, then the picture: each hides by its neighbours.
+_CHILD = ".jp-OutputArea-child"
+_BEHIND = f"{_CHILD}:has(.hookviz-static)"
 _STYLE = (
     '<div class="hookviz-static"></div><style>'
-    ".jp-OutputArea-child:has(.hookviz-static){display:none}"
-    ".jp-OutputArea-child:has(.hv-app:not([data-state=dead]))+.jp-OutputArea-child:has(.hookviz-static)"
-    "+.jp-OutputArea-child{display:none}"
-    ".jp-OutputArea-child:has(>.jupyter-widgets:not(:has(*))):has(+.jp-OutputArea-child .hookviz-static)"
-    "{display:none}</style>"
+    f"{_BEHIND}{{display:none}}"
+    f"{_CHILD}:has(.hv-app:not([data-state=dead]))+{_BEHIND}+{_CHILD}{{display:none}}"
+    f"{_CHILD}:has(>.jupyter-widgets:not(:has(*))):has(+{_BEHIND}){{display:none}}"
+    "</style>"
 )
 
 
@@ -43,11 +44,9 @@ class Still:
 
     def place(self) -> None:
         """Puts the outputs after the app's, in the cell that displays it."""
-        from IPython.display import display
-
         self.id = uuid.uuid4().hex
-        display({"text/html": _STYLE, "text/plain": ""}, raw=True)
-        display({"text/plain": ""}, raw=True, display_id=self.id)
+        show({"text/html": _STYLE, "text/plain": ""})
+        show({"text/plain": ""}, display_id=self.id)
 
     def update(self, pngs: Sequence[bytes]) -> None:
         """Replaces the picture.
@@ -68,8 +67,21 @@ class Still:
             )
 
 
+def show(data: dict[str, Any], **options: Any) -> None:
+    """Displays a bundle of mime types as it is, in the running cell.
+
+    Args:
+        data: By mime type.
+        **options: ``metadata``, ``display_id``, see ``IPython.display.display``.
+    """
+    from IPython.display import display
+
+    plain: Any = display  # IPython's own has no types
+    plain(data, raw=True, **options)
+
+
 def _publisher() -> Any:
-    from IPython import get_ipython  # type: ignore[attr-defined]  # a lazy name
+    from IPython import get_ipython
 
     return getattr(get_ipython(), "display_pub", None)
 
@@ -88,7 +100,9 @@ def still_picture(pngs: Sequence[bytes]) -> bytes:
     for png in pngs:
         image = Image.open(io.BytesIO(png)).convert("RGB")
         if image.width > WIDTH:
-            image = image.resize((WIDTH, round(image.height * WIDTH / image.width)), Image.LANCZOS)
+            image = image.resize(
+                (WIDTH, round(image.height * WIDTH / image.width)), Image.Resampling.LANCZOS
+            )
         if parts and height + _GAP + image.height > _HEIGHT:
             break
         height += image.height + (_GAP if parts else 0)

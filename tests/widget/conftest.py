@@ -23,14 +23,14 @@ class Page:
         self.widget = widget
         self.heard: list[tuple[dict[str, Any], list[Any]]] = []
         monkeypatch.setattr(
-            widget, "send", lambda message, buffers=None: self.heard.append((message, buffers or []))
+            widget,
+            "send",
+            lambda message, buffers=None: self.heard.append((message, buffers or [])),
         )
 
     def say(self, kind: str, *buffers: bytes, **content: Any) -> None:
         # The way that ipywidgets takes: what a handler raises there would be lost.
-        self.widget._handle_custom_msg(
-            {"type": kind, **content}, [memoryview(b) for b in buffers]
-        )
+        self.widget._handle_custom_msg({"type": kind, **content}, [memoryview(b) for b in buffers])
 
     def types(self) -> list[str]:
         return [message["type"] for message, _ in self.heard]

@@ -89,7 +89,13 @@ class TestRun:
         page.say("run")
         assert app.wait(30)
         assert app.alert == {}
-        assert [c["key"] for c in app.gallery.cards] == ["conv#1", "relu#1", "relu#2", "fc#1", "unused#1"]
+        assert [c["key"] for c in app.gallery.cards] == [
+            "conv#1",
+            "relu#1",
+            "relu#2",
+            "fc#1",
+            "unused#1",
+        ]
         assert app.gallery.cards[1]["calls"] == 2
         assert app.tree.facts["relu"]["c"] == 2
         assert app.tree.facts["unused"]["r"]
@@ -442,12 +448,19 @@ class TestExport:
         shown = [b for m, b in gallery_page.heard if m.get("key") == "conv#1"][-1][0]
         from PIL import Image
 
-        assert Image.open(grid).convert("RGB").tobytes() == Image.open(BytesIO(shown)).convert("RGB").tobytes()
-        page.say("export", scope="channels", key="conv#1", channels="0-1", what=[], folder=str(tmp_path))
+        assert (
+            Image.open(grid).convert("RGB").tobytes()
+            == Image.open(BytesIO(shown)).convert("RGB").tobytes()
+        )
+        page.say(
+            "export", scope="channels", key="conv#1", channels="0-1", what=[], folder=str(tmp_path)
+        )
         assert app.wait(30)
         assert len(list(Path(app.export_result["path"]).glob("*_ch*.png"))) == 2
         app.layers = ["fc"]
-        page.say("export", scope="all", what=["grids", "values"], values="npz", folder=str(tmp_path))
+        page.say(
+            "export", scope="all", what=["grids", "values"], values="npz", folder=str(tmp_path)
+        )
         assert app.wait(60)
         names = [p.name for p in Path(app.export_result["path"]).iterdir()]
         assert any("conv" in n for n in names)
@@ -473,7 +486,9 @@ class TestExport:
         assert part in app.alert["message"]
         assert app.status["state"] == "idle"
 
-    def test_a_folder_that_cannot_be_written(self, app: Explorer, page: Any, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_written(
+        self, app: Explorer, page: Any, tmp_path: Path
+    ) -> None:
         ready(app, "conv")
         app.start_run()
         assert app.wait(30)
@@ -616,9 +631,7 @@ class TestLife:
         import IPython.display
 
         shown: list[dict[str, Any]] = []
-        monkeypatch.setattr(
-            IPython.display, "display", lambda data, **_options: shown.append(data)
-        )
+        monkeypatch.setattr(IPython.display, "display", lambda data, **_options: shown.append(data))
         app._ipython_display_()
         kinds = [set(data) for data in shown]
         view = "application/vnd.jupyter.widget-view+json"

@@ -24,7 +24,9 @@ def png(width: int = 40, height: int = 30, value: int = 90) -> bytes:
     return file.getvalue()
 
 
-def upload(page: Any, data: bytes, name: str = "a.png", piece: int = 2_000_000, key: str = "u") -> None:
+def upload(
+    page: Any, data: bytes, name: str = "a.png", piece: int = 2_000_000, key: str = "u"
+) -> None:
     page.say("upload-start", id=key, name=name, size=len(data))
     for offset in range(0, len(data), piece):
         page.say("upload-piece", data[offset : offset + piece], id=key, offset=offset)
@@ -118,7 +120,12 @@ class TestImageInput:
 
     @pytest.mark.parametrize(
         ("data", "name"),
-        [(b"", "empty.png"), (b"<svg/>", "drawing.png"), (b"GIF89a", "short.gif"), (png()[:60], "half.png")],
+        [
+            (b"", "empty.png"),
+            (b"<svg/>", "drawing.png"),
+            (b"GIF89a", "short.gif"),
+            (png()[:60], "half.png"),
+        ],
         ids=["empty", "svg", "short", "half"],
     )
     def test_a_bad_file_is_one_alert_and_the_old_picture_stays(
@@ -291,9 +298,7 @@ class TestMapGallery:
         assert gallery.options.vmin is None
         gallery.close()
 
-    def test_collapse_statistics_and_the_current_card(
-        self, net: nn.Module, make_page: Any
-    ) -> None:
+    def test_collapse_statistics_and_the_current_card(self, net: nn.Module, make_page: Any) -> None:
         gallery = MapGallery(activations(net, "conv", "deep.0"))
         page = make_page(gallery)
         page.look()
@@ -359,7 +364,9 @@ class TestMapGallery:
 
 
 def test_view_of_options_and_back() -> None:
-    options = changed_options(GridOptions(), {"scale": "fixed", "vmin": "−1,5", "vmax": 2, "evil": 1})
+    options = changed_options(
+        GridOptions(), {"scale": "fixed", "vmin": "−1,5", "vmax": 2, "evil": 1}
+    )
     assert (options.vmin, options.vmax) == (-1.5, 2.0)
     assert view_of(options)["vmin"] == "-1.5"
     with pytest.raises(RenderError):
