@@ -74,10 +74,11 @@ class App:
         return self.part("alert").filter(visible=True)
 
     def expect_alert(self, *parts: str) -> Locator:
-        """One alert is shown, and its text has these parts; where it is."""
+        """One alert is shown where the eye is, and its text has these parts; its locator."""
         for part in parts:
             expect(self.alerts()).to_contain_text(part)
         expect(self.alerts()).to_have_count(1)
+        expect(self.alerts()).to_be_in_viewport()
         return self.alerts()
 
     def expect_no_alert(self) -> None:

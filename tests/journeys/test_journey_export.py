@@ -60,7 +60,7 @@ def test_exports_are_what_the_screen_shows(
     assert sum("features.28_Conv2d_grid" in name for name in names) == 8
     assert any(name.endswith(".npz") for name in names)
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert [entry["shape"] for entry in manifest["activations"]] == [
+    assert [entry["shape"] for entry in manifest["layers"]] == [
         [1, 64, 224, 224],
         [1, 512, 14, 14],
     ]

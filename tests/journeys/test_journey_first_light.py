@@ -48,7 +48,7 @@ def test_first_light(lab: Lab, tmp_path: Path) -> None:
     assert any("features.28_Conv2d" in name for name in grids), files
     assert "000_input.png" in files
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    assert [entry["layer"] for entry in manifest["activations"]] == ["features.0", "features.28"]
+    assert [entry["layer"] for entry in manifest["layers"]] == ["features.0", "features.28"]
 
     name = next(name for name in grids if "features.28_Conv2d" in name)
     with Image.open(folder / name) as png:

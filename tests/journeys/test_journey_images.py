@@ -91,7 +91,7 @@ def test_bad_files_each_with_its_sentence_then_a_good_one(
         "html": ("page.png", "HTML"),
         "svg": ("drawing.svg", "SVG"),
         "heic": ("phone.jpg", "HEI"),
-        "bomb": ("bomb.png", "20,000"),
+        "bomb": ("bomb.png", "million pixels"),
         "pdf": ("paper.pdf", "PDF"),
     }
     assert sorted(files) == sorted(sentences)
