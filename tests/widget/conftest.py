@@ -1,4 +1,4 @@
-"""In: the widgets. Out: a page that is no browser: it says what a page says and keeps what it hears."""
+"""In: the widgets. Out: a page that is no browser: it speaks, and keeps what it hears."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ export function renderApp({ model, el }) {
     setText(count, busy && status.total ? `${status.done ?? 0} / ${status.total}` : "");
     setOff(run, busy || Boolean(why));
     setOff(cancel, !busy || status.state === "cancelling");
-    setText(reason, busy ? "" : why);
+    setText(reason, why && !busy ? why : status.text === "Ready." ? "" : status.text ?? "");
     run.title = why || "Run (Enter)";
     exporting.show(model.get("export_result") ?? {}, model.get("why_no_export") ?? "");
     auto.checked = Boolean(model.get("auto_run"));
@@ -240,6 +240,7 @@ export function renderApp({ model, el }) {
     void buffers;
   });
   cleanup.listen(model, "comm_live_update", () => setTimeout(checkLive, 0));
+  watchKernel(model, cleanup, () => setDead("The kernel was restarted: run the cell again."));
   for (const name of ["model_info", "devices", "device"]) cleanup.listen(model, `change:${name}`, refreshModel);
   for (const name of ["status", "why_not", "why_no_export", "export_result", "auto_run"]) {
     cleanup.listen(model, `change:${name}`, () => {
@@ -300,6 +301,22 @@ export function renderApp({ model, el }) {
       if (!stays || stays.isConnected) model.send({ type: "view-closed", view: viewId });
     }, 300);
   };
+}
+
+/**
+ * Hears of a kernel that restarts or dies, where the widget manager tells of its kernel at all.
+ * @param {Model} model
+ * @param {Cleanup} cleanup
+ * @param {() => void} onGone
+ */
+function watchKernel(model, cleanup, onGone) {
+  const signal = model.widget_manager?.kernel?.statusChanged;
+  if (!signal?.connect) return;
+  const slot = (/** @type {any} */ _kernel, /** @type {string} */ status) => {
+    if (["restarting", "autorestarting", "dead", "terminating"].includes(status)) onGone();
+  };
+  signal.connect(slot);
+  cleanup.add(() => signal.disconnect(slot));
 }
 
 export default { render: renderApp };

@@ -273,7 +273,8 @@ export function alertBox(onAction) {
         box.remove();
         return;
       }
-      if (!box.isConnected) place.after(box);
+      const before = box.isConnected;
+      if (!before) place.after(box);
       setText(message, alert.message);
       setText(remedy, alert.remedy ?? "");
       trace.textContent = alert.traceback ?? "";
@@ -284,6 +285,8 @@ export function alertBox(onAction) {
         action.dataset.do = alert.action.do;
         setText(action, alert.action.label);
       }
+      // The button that was pressed may lie far below.
+      if (!before) box.scrollIntoView?.({ block: "nearest" });
     },
   };
 }
