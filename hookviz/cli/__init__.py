@@ -1,4 +1,4 @@
-"""The command line: ``hookviz lab | layers | maps | reproduce | weights | doctor``.
+"""The command line: ``hookviz lab | models | layers | maps | reproduce | weights | doctor``.
 
 In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input). Must not know:
 the widget.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import click
 
 from hookviz.cli.installation import doctor, lab, weights
-from hookviz.cli.looking import layers, maps, reproduce
+from hookviz.cli.looking import layers, maps, models, reproduce
 from hookviz.cli.sentences import SentenceGroup
 from hookviz.version import __version__
 
@@ -24,7 +24,7 @@ def cli() -> None:
     """See what every layer of a PyTorch vision model answers to a picture."""
 
 
-for _command in (lab, layers, maps, reproduce, weights, doctor):
+for _command in (lab, models, layers, maps, reproduce, weights, doctor):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""``hookviz layers | maps | reproduce``: the commands that look at a model's answers.
+"""``hookviz models | layers | maps | reproduce``: the commands that look at a model's answers.
 
 In: names of models, images, layers. Out: tables on stdout, files below --out. Must not know: the
 widget.
@@ -18,7 +18,7 @@ from hookviz.errors import HookvizError
 if TYPE_CHECKING:
     from hookviz.models import LoadedModel
 
-__all__ = ["layers", "maps", "reproduce"]
+__all__ = ["layers", "maps", "models", "reproduce"]
 
 
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,6 +41,8 @@ def _load(model: str, weights: str, device: str) -> LoadedModel:
     loaded = load_model(
         model, weights=None if weights.lower() == "none" else weights, device=device
     )
+    if loaded.report is not None:
+        click.echo(loaded.report.table(), err=True)
     if loaded.note:
         click.echo(loaded.note, err=True)
     return loaded
@@ -191,11 +193,9 @@ def maps(
             bar.update(done - bar.n)
 
         result = run.export(out, what=what, options=options, progress=progress, **extra)
-    if run.predictions.items:
-        for _index, label, probability in run.predictions.items:
-            click.echo(f"{probability:7.1%}  {label}", err=True)
-    elif run.predictions.summary:
-        click.echo(run.predictions.summary, err=True)
+    for note in result.notes:
+        click.echo(note, err=True)
+    click.echo(str(run.predictions), err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
     click.echo(str(result.folder))
 
@@ -211,7 +211,32 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     outcome = draw_again(png, model=model, image=None if image is None else _image_source(image))
     if outcome.identical:
         click.echo("identical, pixel for pixel")
-        return
     for difference in outcome.differences:
         click.echo(difference)
-    raise SystemExit(1)
+    if not outcome.identical:
+        raise SystemExit(1)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("search", default="")
+def models(search: str) -> None:
+    """List torchvision's models whose name holds SEARCH, with their weights."""
+    from hookviz.models import list_models, list_weights
+
+    found = list_models(search)
+    if not found:
+        raise HookvizError(
+            f"No model's name holds '{search}'.", remedy="`hookviz models` lists all of them."
+        )
+    rows: list[tuple[str, ...]] = [("model", "weights, DEFAULT first", "MB", "on this machine")]
+    for name in found:
+        weights = list_weights(name)
+        rows.append(
+            (
+                name,
+                ", ".join(w.name for w in weights) or "none",
+                f"{weights[0].megabytes:,.0f}" if weights else "",
+                ", ".join(w.name for w in weights if w.cached) or "no",
+            )
+        )
+    click.echo(columns(rows))

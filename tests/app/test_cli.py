@@ -217,3 +217,53 @@ def test_python_m_hookviz_is_the_same_program() -> None:
         [sys.executable, "-m", "hookviz", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("hookviz, version 0.")
+
+
+def test_maps_shows_the_five_likeliest_classes_and_that_they_mean_nothing(tmp_path: Path) -> None:
+    result = hookviz(
+        "maps", "chelsea.png", "--model", "resnet18", "--weights", "none", "-l", "conv1",
+        "--out", tmp_path, "--device", "cpu",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert len([line for line in result.stderr.splitlines() if " %  " in line]) == 5
+    assert "UNTRAINED" in result.stderr
+
+
+def test_maps_says_why_there_are_no_predictions(exported: Path, tmp_path: Path) -> None:
+    result = hookviz(
+        "maps", "chelsea.png", "--weights", "bundled", "-l", "features.30", "--out", tmp_path,
+        "--device", "cpu", "--channels", "3,17",
+    )  # fmt: skip
+    assert "classifier" in result.stderr
+    folder = Path(result.stdout.strip().splitlines()[-1])
+    singles = sorted(p.name for p in folder.glob("*_ch*.png"))
+    assert [name[-9:] for name in singles] == ["ch003.png", "ch017.png"]
+    with Image.open(folder / singles[0]) as image:
+        assert image.size == (7, 7)
+
+
+def test_reproduce_says_identical_and_finds_an_edited_pixel(exported: Path, tmp_path: Path) -> None:
+    (grid,) = exported.glob("*features.0_*grid*.png")
+    assert hookviz("reproduce", grid).stdout.startswith("identical")
+    edited = tmp_path / "edited.png"
+    with Image.open(grid) as image:
+        pixels = image.copy()
+        texts = dict(image.text)
+    pixels.putpixel((300, 300), (1, 2, 3))
+    from PIL.PngImagePlugin import PngInfo
+
+    info = PngInfo()
+    for key, value in texts.items():
+        info.add_text(key, value)
+    pixels.save(edited, pnginfo=info)
+    result = hookviz("reproduce", edited)
+    assert result.exit_code == 1
+    assert "300" in result.stdout
+
+
+def test_models_can_be_searched() -> None:
+    result = hookviz("models", "vgg1 bn")
+    assert result.exit_code == 0, result.output
+    names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+    assert names == ["vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"]
+    assert "hookviz models" in one_sentence(hookviz("models", "no such net"))
