@@ -131,6 +131,8 @@ def _cost(grid: TileGrid, room: int) -> float:
     height = grid.shape[0]
     empty = grid.nrows * grid.ncols - grid.count
     ragged = 0.8 * empty / (grid.nrows * grid.ncols)
+    if grid.nrows > 1 and grid.ncols > 3 and empty > 0.67 * grid.ncols:
+        ragged += 0.12  # one or two maps alone in the last row look lost
     filled = grid.ncols * grid.size[1]
     lost = 1.5 * (1.0 - min(1.0, filled / room))
     ratio = math.log(height / room)
