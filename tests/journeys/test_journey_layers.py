@@ -81,8 +81,11 @@ def test_a_layer_called_three_times(open_app: Callable[..., tuple[Lab, App]]) ->
     expect(app.card("layer1.0.relu", 3)).to_contain_text("256")
     app.painted("layer1.0.relu", call=3)
     app.search("layer1.0.relu")
-    app.row("layer1.0.relu").locator('[data-hv="twisty"]').click()
-    expect(app.root.locator('[data-hv="row"][data-call="3"]')).to_be_visible()
+    # its calls are rows of their own, each with a box
+    third = app.root.locator('[data-hv="row"][data-call="3"]')
+    expect(third).to_be_visible()
+    third.locator('[data-hv="tick"]').click()
+    expect(app.root.locator('[data-hv="card"][data-layer="layer1.0.relu"]')).to_have_count(2)
     expect(app.part("predictions").or_(app.part("predictions-reason")).first).to_be_visible()
     lab.screenshot("layers_4_three_calls")
 
@@ -148,12 +151,19 @@ def test_view_controls_change_the_picture_without_a_new_run(
         expect(card.locator('[data-hv="page-text"]')).to_contain_text(f"{page} of 8")
         app.painted("features.28", than=version)
     expect(app.button("Next page of features.28")).to_have_attribute("aria-disabled", "true")
+    app.choose("Tile size", "16")  # 32 pages: now there is a box for the page's number
+    expect(card.locator('[data-hv="page-text"]')).to_contain_text("of 32")
     number = app.root.get_by_label("Page of features.28", exact=True)
-    number.fill("3")
+    number.fill("30")
+    version = app.version("features.28")
     number.press("Enter")
-    expect(card.locator('[data-hv="page-text"]')).to_contain_text("3 of 8")
+    app.painted("features.28", than=version)
+    expect(number).to_have_value("30")
+    assert lab.value("app.gallery.current.page") == 29
     # statistics and folding
+    version = app.version("features.28")
     app.button("Statistics of features.28").click()
+    app.painted("features.28", than=version)
     lab.screenshot("view_5_statistics")
     app.button("Collapse features.0").click()
     expect(app.grid("features.0")).to_be_hidden()
