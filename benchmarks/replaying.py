@@ -84,7 +84,7 @@ class _Notes:
                 if id(tensor) not in by_tensor:
                     by_tensor[id(tensor)] = empty = torch.empty(0)
                     holes[id(empty)] = (path, empty)
-                    if tensor.layout is torch.strided and not tensor.is_quantized:
+                    if tensor.layout is torch.strided:
                         strides[path] = tensor.stride()
                 return by_tensor[id(tensor)]
 
@@ -215,6 +215,15 @@ def _twin(module: nn.Module) -> nn.Module:
 def _strided(tensor: Tensor, strides: tuple[int, ...] | None) -> Tensor:
     """A copy with the strides that the input had, since kernels may be chosen by them."""
     if strides is None or strides == tensor.stride():
+        return tensor.clone()
+    if tensor.is_quantized:
+        # clone() of a quantised tensor forgets strides, and the layouts have kernels that round
+        # differently; the values in the record are right all the same.
+        for layout in (torch.channels_last, torch.channels_last_3d):
+            if tensor.ndim == (4 if layout is torch.channels_last else 5):
+                laid = tensor.contiguous(memory_format=layout)
+                if laid.stride() == strides:
+                    return laid
         return tensor.clone()
     small = tensor[tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)]
     kept = [s or 1 for s in strides]
