@@ -213,10 +213,11 @@ class MapGallery(GalleryHearing):
         self._repaint()
 
     def _rank(self, key: Hashable) -> tuple[int, int]:
+        """What is drawn next: the card in use, what is near the screen, the rest from the top."""
         if key == "after":
-            return (2, 0)
+            return (3, 0)
         place = list(self._cards).index(str(key)) if key in self._cards else 0
-        return (0 if key in self._near else 1, place)
+        return (0 if key == self._current else 1 if key in self._near else 2, place)
 
     def _repaint(self) -> None:
         """Has all cards drawn that a page looks at and whose picture it does not have."""

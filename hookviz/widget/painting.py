@@ -6,7 +6,6 @@ Must not know: widgets, messages, threads.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -125,7 +124,7 @@ class PaintBox:
             "scale": drawing.scale,
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
-            **self._range_of(activation, origin),
+            **self._range_of(activation, drawing, origin),
         }
         painted = Painted(png, facts)
         # The activation is kept beside the picture: its id must not be given to another one.
@@ -136,31 +135,41 @@ class PaintBox:
             self._bytes -= len(dropped.png)
         return painted
 
-    def _range_of(self, activation: Activation, origin: Origin) -> dict[str, Any]:
+    def _range_of(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
         known = self._ranges.get(id(activation))
         if known is not None:
             return known[1]
+        tensor = activation.tensor
+        counts = ((drawing.nan, "NaN"), (drawing.posinf, "+Inf"), (drawing.neginf, "−Inf"))
+        low, high = _span(activation, plain=not any(count for count, _ in counts), origin=origin)
         facts: dict[str, Any] = {
             "shape": shape_text(activation.shape).replace("×", " × "),
-            "bytes": activation.tensor.numel() * activation.tensor.element_size(),
-            "low": None,
-            "high": None,
-            "dead": None,
-            "channels": 0,
-            "odd": "",
+            "bytes": tensor.numel() * tensor.element_size(),
+            "low": low,
+            "high": high,
+            "dead": len(drawing.dead),
+            "channels": drawing.total,
+            "odd": " · ".join(f"{count} {word}" for count, word in counts if count),
         }
-        # A tensor that can be drawn may still have no channels to count.
-        with contextlib.suppress(RenderError):
-            found = channel_statistics(activation, facts=origin.facts)
-            counts = ((found.nan, "NaN"), (found.posinf, "+Inf"), (found.neginf, "−Inf"))
-            facts |= {
-                "low": None if math.isnan(found.low) else found.low,
-                "high": None if math.isnan(found.high) else found.high,
-                "dead": int(found.dead.sum()),
-                "channels": len(found.dead),
-                "odd": " · ".join(f"{c.sum()} {word}" for c, word in counts if c.any()),
-            }
         if len(self._ranges) >= _RANGES_KEPT:
             self._ranges.clear()
         self._ranges[id(activation)] = (activation, facts)
         return facts
+
+
+def _span(
+    activation: Activation, *, plain: bool, origin: Origin
+) -> tuple[float | None, float | None]:
+    """Smallest and largest finite value of what is drawn; None where there is none."""
+    tensor = activation.tensor
+    one_sample = tensor.ndim > 1 and tensor.shape[0] == 1
+    if plain and one_sample and tensor.is_floating_point() and tensor.numel():
+        low, high = (float(v) for v in tensor.aminmax())
+    else:
+        # A tensor that can be drawn may still have no channels to count.
+        try:
+            found = channel_statistics(activation, facts=origin.facts)
+        except RenderError:
+            return None, None
+        low, high = found.low, found.high
+    return (None, None) if math.isnan(low) or math.isnan(high) else (low, high)
