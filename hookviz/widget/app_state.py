@@ -129,7 +129,10 @@ class AppState(Part):
         self.put_quietly("run", run)
         found = run.predictions
         items = [[label, share] for _, label, share in found.items]
-        self.predictions = {"items": items, "reason": found.summary or found.reason}
+        reason = found.summary or found.reason
+        if items and not run.model.trained:
+            reason = "Random weights: these predictions mean nothing."
+        self.predictions = {"items": items, "reason": reason}
         self.figures = Figures(self.gallery)
 
     def ask_large(self, question: str) -> None:

@@ -25,7 +25,7 @@ from hookviz.widget.view_options import VIEW_CHOICES, view_of
 __all__ = ["Figures", "MapGallery"]
 
 # Cards beyond these are drawn when they come near the screen.
-_DRAWN_AHEAD = 24
+_DRAWN_AHEAD = 128
 _EMPTY = "Nothing to show yet."
 
 
