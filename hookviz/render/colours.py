@@ -72,14 +72,16 @@ def _beyond(end: Rgb) -> Rgb:
 def choose_cmap(options: GridOptions, *, symmetric: bool) -> str:
     """The colormap's name, "auto" resolved.
 
-    A diverging map's middle must recede: white on a light page, black on a dark one.
+    A diverging map's middle must recede: white on a light page, dark on a dark one. There managua
+    is as light at +x as at −x (berlin's warm side is half as light as its cold one), and its
+    middle still stands out from the page.
     """
     if options.cmap != "auto":
         return options.cmap
     if not symmetric:
         return "viridis"
     dark = palette(options.style).dark
-    return "berlin" if dark and "berlin" in mpl.colormaps else "RdBu_r"
+    return "managua_r" if dark and "managua_r" in mpl.colormaps else "RdBu_r"
 
 
 def packed(rgb: Rgb, alpha: int = 255) -> NDArray[np.uint32]:
