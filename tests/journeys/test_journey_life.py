@@ -106,6 +106,7 @@ def test_reload_restart_save_and_reopen(
     app = App(lab.page, lab.output(1)).wait_ready()
     app.expect_image("chelsea.png")
     app.run("features.0")
+    lab.wait_output("image/png")
     lab.save()
 
     # reopened by somebody without that kernel: a picture, not an error
