@@ -26,7 +26,8 @@ def plain_snapshot(tensor: Tensor) -> Tensor:
     """A detached copy on the same device and in the same dtype.
 
     Strides are kept where the tensor is dense (a channels-last map stays channels-last); a slice
-    or an expanded tensor becomes dense. Either way the copy's storage holds its own values and
+    or an expanded tensor becomes dense. A quantised tensor becomes contiguous (torch's ``clone``
+    drops its layout). Either way the copy's storage holds its own values and
     no more, so that saving or pickling it never carries a whole batch along.
 
     Raises:
