@@ -6,6 +6,7 @@ the user set on it. Must not know: widgets, messages, how a picture is drawn.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from hookviz.widget.painting import Origin
 
 __all__ = ["Card", "arrange_cards", "card_key"]
+
+
+_VERSIONS = itertools.count(1)
 
 
 def card_key(layer: str, call: int) -> str:
@@ -45,7 +49,8 @@ class Card:
         statistics: Whether the statistics are shown in place of the maps.
         stale: Whether the image or the model changed since.
         origin: Where the values come from; None is what the gallery says.
-        version: Grows with every change of what is to be drawn.
+        version: Grows with every change of what is to be drawn. No two cards ever share one: a
+            card that comes back is not mistaken for the one that went.
     """
 
     key: str
@@ -73,6 +78,10 @@ class Card:
         shown = self.activation
         return 1 if shown is None else shown.calls
 
+    def renew(self) -> None:
+        """Makes the version grow: what is to be drawn has changed."""
+        self.version = next(_VERSIONS)
+
     def take(self, leaves: dict[str, Activation]) -> None:
         """Takes newly captured tensors; the version grows where the picture has to."""
         before = self.activation
@@ -85,7 +94,7 @@ class Card:
         else:
             changed = now.tensor is not before.tensor or now.calls != before.calls
         if changed:
-            self.version += 1
+            self.renew()
         self.reason = "" if leaves else self.reason
 
     def public(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class GalleryHearing(Part):
     def _hear_look(self, content: dict[str, Any], _buffers: Any) -> None:
         self._take_look(content)
         for card in self._cards.values():
-            card.version += 1
+            card.renew()
         self._publish()
         self._repaint()
 
@@ -101,7 +101,7 @@ class GalleryHearing(Part):
         card = self._cards.get(str(content.get("key", "")))
         if card is not None:
             self._current = card.key
-            card.version += 1
+            card.renew()
         return card
 
     def _hear_page(self, content: dict[str, Any], _buffers: Any) -> None:

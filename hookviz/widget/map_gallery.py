@@ -207,7 +207,7 @@ class MapGallery(GalleryHearing):
     def _on_options(self, _change: Any) -> None:
         self.view = view_of(self.options)
         for card in self._cards.values():
-            card.version += 1
+            card.renew()
             card.page = 0
         self._publish()
         self._repaint()
@@ -260,7 +260,7 @@ class MapGallery(GalleryHearing):
             if not isinstance(error, RenderError):
                 self.show_problem(error)
             return
-        if painted is None or card.version != version:
+        if painted is None or card.version != version or self._cards.get(key) is not card:
             return  # a newer order is waiting
         card.page = painted.facts["page"]
         self._sent[key] = version
