@@ -1,9 +1,11 @@
 // @ts-check
 // The whole app: its frame, its keys, and the parts as child widgets in their places.
+// A little over 300 lines: header, run bar, keys and parts share one state of the screen.
 // Reads the traits model_info, devices, device, status, why_not, predictions, export_result,
 // auto_run, alert, tree, image_input, gallery; sends messages.
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, Cleanup, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
+import { watchKernel } from "./kernel.js";
 import { saveZip } from "./zip.js";
 
 /** @typedef {import("./kit.js").Model} Model */
@@ -231,13 +233,12 @@ export function renderApp({ model, el }) {
     });
   }
 
-  cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     answered();
     if (message.type === "roll-call") model.send({ type: "view-here", view: viewId });
     else if (message.type === "ask-large") large.ask(message.question);
     else if (message.type === "zip-ready") saveZip(model, message);
     else if (message.type === "current" && !currentKey) currentKey = message.key;
-    void buffers;
   });
   cleanup.listen(model, "comm_live_update", () => setTimeout(checkLive, 0));
   watchKernel(model, cleanup, () => setDead("The kernel was restarted: run the cell again."));
@@ -301,22 +302,6 @@ export function renderApp({ model, el }) {
       if (!stays || stays.isConnected) model.send({ type: "view-closed", view: viewId });
     }, 300);
   };
-}
-
-/**
- * Hears of a kernel that restarts or dies, where the widget manager tells of its kernel at all.
- * @param {Model} model
- * @param {Cleanup} cleanup
- * @param {() => void} onGone
- */
-function watchKernel(model, cleanup, onGone) {
-  const signal = model.widget_manager?.kernel?.statusChanged;
-  if (!signal?.connect) return;
-  const slot = (/** @type {any} */ _kernel, /** @type {string} */ status) => {
-    if (["restarting", "autorestarting", "dead", "terminating"].includes(status)) onGone();
-  };
-  signal.connect(slot);
-  cleanup.add(() => signal.disconnect(slot));
 }
 
 export default { render: renderApp };

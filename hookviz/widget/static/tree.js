@@ -1,16 +1,14 @@
 // @ts-check
 // The layer tree on screen: one widget for any number of layers.
+// A little over 300 lines: its controls, keys and rows share what is ticked, open and found.
 // Reads the traits rows, facts, selected, hidden_calls, search; writes the last three.
 import { alertBox, bytesText, Cleanup, debounce, h, icon, setText } from "./kit.js";
+import { rowElement, sum } from "./tree_item.js";
 import { applyFilter, buildRows, shownRows, stateOf, toggled } from "./tree_rows.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 /** @typedef {import("./tree_rows.js").Row} Row */
-/**
- * What is known of a layer: calls, shape and bytes per call, why it did not run.
- * whether these are of a run (else they are foreseen).
- * @typedef {{c?: number, s?: string[], b?: number[], r?: string, d?: number}} Facts
- */
+/** @typedef {import("./tree_item.js").Facts} Facts */
 
 const CHIPS = [
   ["conv", "Conv"], ["relu", "ReLU"], ["pool", "Pool"], ["norm", "Norm"],
@@ -161,33 +159,10 @@ export function renderTree({ model, el }) {
 
   /** @param {Row} row @param {string} state @param {number} call */
   function item(row, state, call) {
-    const key = call ? `${row.name}#${call}` : row.name;
-    const fact = facts[row.name] ?? {};
-    const calls = fact.c ?? 1;
-    const open = row.children.length ? !closed.has(row.name) : callsOpen(row);
-    const opens = !call && (row.children.length > 0 || calls > 1);
-    const label = call ? `call ${call} of ${calls}` : row.label;
-    const shape = call ? fact.s?.[call - 1] : fact.s?.[0];
-    const bytes = call ? fact.b?.[call - 1] : sum(fact.b);
-    const node = h("div", {
-      hv: "row", class: "hv-row", role: "treeitem", id: `${id}-${row.index}-${call}`,
-      "data-name": row.name, "data-index": row.index, "data-key": key,
-      "data-call": call || null, "aria-checked": state, "aria-level": row.level + (call ? 1 : 0),
-      "aria-expanded": opens ? String(open) : null,
-      "aria-label": call ? `${row.name} ${label}` : `${row.name || "(model)"} ${row.type}`,
-      title: fact.r ? `${row.name}: ${fact.r}` : row.name || "The whole model",
-      style: `--hv-level:${row.level - 1 + (call ? 1 : 0)}`,
-    },
-    h("span", { hv: "twisty", class: "hv-twisty" }, opens ? icon("chevron") : null),
-    h("span", { hv: "tick", class: "hv-tick" }),
-    h("span", { class: "hv-row-name" }, label),
-    h("span", { class: "hv-row-type" }, call ? "" : row.type),
-    fact.r
-      ? h("span", { class: "hv-row-reason" }, fact.r)
-      : h("span", { class: "hv-row-shape" }, !call && calls > 1 ? `${calls} calls` : shape ?? ""),
-    h("span", { class: "hv-row-bytes" }, bytes ? bytesText(bytes) : ""));
-    if (!found.match[row.index]) node.classList.add("hv-context");
-    return node;
+    return rowElement(id, row, {
+      state, call, fact: facts[row.name] ?? {}, matches: found.match[row.index],
+      open: row.children.length ? !closed.has(row.name) : callsOpen(row),
+    });
   }
   /** @param {Row} row */
   function callsOpen(row) {
@@ -334,11 +309,6 @@ export function renderTree({ model, el }) {
   el.classList.add("hv-host");
   el.append(root);
   return () => cleanup.run();
-}
-
-/** @param {number[] | undefined} values */
-function sum(values) {
-  return values?.reduce((total, value) => total + value, 0);
 }
 
 export default { render: renderTree };
