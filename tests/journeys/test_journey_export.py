@@ -78,7 +78,7 @@ def test_exports_are_what_the_screen_shows(
     assert sorted(path.name for path in folder.iterdir()) == names
     lab.page.keyboard.press("Escape")
 
-    # chosen channels, one pixel per activation
+    # chosen channels of the card that was touched last, one pixel per activation
     app.part("export-button").click()
     dialog = app.part("export-dialog")
     dialog.get_by_label("Chosen channels", exact=True).check()
@@ -93,9 +93,13 @@ def test_exports_are_what_the_screen_shows(
     dialog.get_by_label("Folder", exact=True).fill(str(tmp_path / "channels"))
     dialog.get_by_role("button", name="Export now", exact=True).click()
     expect(dialog.locator('[data-hv="export-path"]')).to_contain_text("channels")
-    channel = next((tmp_path / "channels").glob("*/*features.0*ch017.png"))
-    with Image.open(channel) as png:
-        assert png.size == (224, 224)
+    channels = sorted((tmp_path / "channels").glob("*/*_ch*.png"))
+    assert [path.name.split("_", 1)[1] for path in channels] == [
+        "features.28_Conv2d_ch003.png",
+        "features.28_Conv2d_ch017.png",
+    ]
+    with Image.open(channels[0]) as png:
+        assert png.size == (14, 14)
     lab.screenshot("export_2_channels")
     lab.page.keyboard.press("Escape")
 
