@@ -56,6 +56,9 @@ export function viewBar(change, choices) {
       if (view.order && ![...order.options].some((o) => o.value === view.order)) {
         setChoices(order, [...choices.orders, [view.order, view.order]]);
       }
+      if (view.scale && ![...scale.options].some((o) => o.value === view.scale)) {
+        setChoices(scale, [...choices.scales, [view.scale, view.scale]]);
+      }
       cmap.value = view.cmap ?? "auto";
       scale.value = view.scale ?? "auto";
       order.value = view.order ?? "index";
