@@ -192,7 +192,7 @@ class Explorer(Hearing):
         if self.comm is None:
             self.open()
         data, metadata = self._repr_mimebundle_() or ({}, {})
-        data = {**data, "text/plain": "hookviz: run this cell to start the app."}
+        data = {**data, "text/plain": "hookviz"}
         show(data, metadata=metadata)
         self._still.place()
 

@@ -27,11 +27,14 @@ _GAP = 12
 # The app's output comes first, then this style, then the picture: each hides by its neighbours.
 _CHILD = ".jp-OutputArea-child"
 _BEHIND = f"{_CHILD}:has(.hookviz-static)"
+# Where JupyterLab writes its error text. (A :has within a :has would make the rule void.)
+_ERROR = f"{_CHILD}:has(>.jupyter-widgets):not(:has(.hv-app))"
+_LIVING = ":is(:has(.hv-app:not([data-state=dead])),:has(.hv-app .hv-grid[data-version]))"
 _STYLE = (
-    '<div class="hookviz-static"></div><style>'
-    f"{_BEHIND}{{display:none}}"
-    f"{_CHILD}:has(.hv-app:not([data-state=dead]))+{_BEHIND}+{_CHILD}{{display:none}}"
-    f"{_CHILD}:has(>.jupyter-widgets:not(:has(*))):has(+{_BEHIND}){{display:none}}"
+    '<div class="hookviz-static">hookviz: run this cell to bring the app to life.</div><style>'
+    f"{_BEHIND}:not({_ERROR}+*){{display:none}}"
+    f"{_CHILD}{_LIVING}+{_BEHIND}+{_CHILD}{{display:none}}"
+    f"{_ERROR}:has(+{_CHILD} .hookviz-static){{display:none}}"
     "</style>"
 )
 

@@ -101,9 +101,10 @@ export function renderApp({ model, el }) {
   }
   function refreshStatus() {
     const status = model.get("status") ?? {};
+    if (root.dataset.state === "dead") return;
     const busy = status.state !== "idle";
     const why = model.get("why_not") ?? "";
-    if (root.dataset.state !== "dead") root.dataset.state = status.state ?? "idle";
+    root.dataset.state = status.state ?? "idle";
     setText(state, status.text ?? "");
     const total = Math.max(1, status.total ?? 1);
     const part = Math.min(1, (status.done ?? 0) / total);
@@ -139,6 +140,7 @@ export function renderApp({ model, el }) {
     root.dataset.state = "dead";
     setText(dead, text);
     dead.hidden = false;
+    setText(reason, text);
     for (const control of [run, cancel]) setOff(control, true);
   }
   function checkLive() {
