@@ -48,6 +48,8 @@ IGNORED_CONSOLE_ERRORS = (
     re.compile("debugger state"),
     # JupyterLab cancels its own open requests when a kernel goes away.
     re.compile("Canceled future"),
+    # Voila's own page asks a content network for an icon font; the journeys need no network.
+    re.compile("fontawesome-free"),
     # The workspace of `?reset` is asked for before it exists; the browser logs the 404 itself.
     re.compile(r"status of 404.*/api/workspaces"),
 )

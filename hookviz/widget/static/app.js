@@ -301,7 +301,12 @@ export function renderApp({ model, el }) {
     for (const view of children) view.remove();
     const stays = home;
     setTimeout(() => {
-      if (!stays || stays.isConnected) model.send({ type: "view-closed", view: viewId });
+      if (stays && !stays.isConnected) return;
+      try {
+        model.send({ type: "view-closed", view: viewId });
+      } catch {
+        // The kernel is gone: there is nobody to tell.
+      }
     }, 300);
   };
 }

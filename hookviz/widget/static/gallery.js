@@ -10,7 +10,13 @@ import { alertBox, Cleanup, debounce, h, icon, setText } from "./kit.js";
 /** @param {{model: Model, el: HTMLElement}} context */
 export function renderGallery({ model, el }) {
   const cleanup = new Cleanup();
-  const send = (/** @type {any} */ message) => model.send(message);
+  const send = (/** @type {any} */ message) => {
+    try {
+      model.send(message);
+    } catch {
+      // The kernel is gone (sizes and scrolling are told late): the app says so elsewhere.
+    }
+  };
   /** @type {Map<string, Card>} */
   const cards = new Map();
   let current = "";
