@@ -81,7 +81,7 @@ def contenders(name: str, model: nn.Module, x: Tensor) -> tuple[list[Contender],
             found.append(make(model, layers, x))
         except ImportError:
             absent[peer] = "not installed"
-        except Exception as error:  # noqa: BLE001 - told under the table
+        except Exception as error:
             absent[peer] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
     return found, absent
 

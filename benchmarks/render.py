@@ -148,7 +148,7 @@ def map_extrackt(tensor: torch.Tensor, count: int, height: int) -> Callable[[], 
 
     try:
         run()
-    except Exception as error:  # noqa: BLE001  # whatever another tool raises is reported
+    except Exception as error:  # whatever another tool raises is reported
         print(f"MapExtrackt on {channels}×{side}×{side}: {type(error).__name__}: {error}")
         return None
     return run

@@ -57,12 +57,12 @@ def examine(library: str, name: str) -> Outcome:
     result, refused = None, ""
     try:
         specimen = build(name)
-    except Exception as error:  # noqa: BLE001 - told in the table
+    except Exception as error:
         refused = f"not built: {type(error).__name__}: {_first_line(error)}"
     else:
         try:
             result = replay(specimen.model, specimen.args, specimen.kwargs)
-        except Exception as error:  # noqa: BLE001 - told in the table
+        except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             refused = (
                 f"not run: {type(error).__name__}: {_first_line(error)} "
