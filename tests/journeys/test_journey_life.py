@@ -115,6 +115,8 @@ def test_reload_restart_save_and_reopen(
     static = lab.output(1).locator("img")
     expect(static.first).to_be_visible()
     lab.await_picture(static.first)
+    for noise in ("Error displaying widget", "Loading widget"):
+        expect(lab.output(1).get_by_text(noise)).to_be_hidden()
     lab.screenshot("life_3_reopened")
 
 
