@@ -222,7 +222,8 @@ class Running:
 
     def _conclude(self, run: Run, asked: int) -> None:
         app, error, done = self._app, run.error, len(run.layers)
-        kept = f"{done} of {asked} layers {'was captured and stays' if done == 1 else 'were captured and stay'}."
+        verbs = "was captured and stays" if done == 1 else "were captured and stay"
+        kept = f"{done} of {asked} layers {verbs}."
         if error is None:
             layers = "1 layer" if done == 1 else f"{done} layers"
             app.say(f"Done in {run.seconds:.2f} s: {layers}.", "idle")
