@@ -125,7 +125,12 @@ class Server:
             )
             self._reader = threading.Thread(target=self._read_log, daemon=True)
             self._reader.start()
-            if self._ready.wait(START_SECONDS) and self._process.poll() is None:
+            try:
+                ready = self._ready.wait(START_SECONDS) and self._process.poll() is None
+            except BaseException:  # Ctrl-C while it starts: nobody else would end it
+                self.stop()
+                raise
+            if ready:
                 return
             self.stop()
         raise RuntimeError(
