@@ -18,7 +18,7 @@ from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
-from hookviz.widget.jobs import Throttle
+from hookviz.widget.jobs import Teller
 from hookviz.widget.layer_tree import row_facts
 from hookviz.widget.painting import Origin
 from hookviz.widget.shapes import expected_rows
@@ -167,26 +167,33 @@ class Running:
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
         origin = origin_of(model, picture, given)
         arrived: list[Activation] = []
-        told = Throttle()
         self._again = False
+
+        def show() -> None:
+            so_far = list(arrived)
+            app.results.put(so_far, origin)
+            app.show_results()
+            done = len({a.layer for a in so_far})
+            app.say(f"Running {model.name} …", None, done, len(layers))
+
+        teller = Teller(show, app.show_problem)
 
         def arrive(activation: Activation) -> None:
             arrived.append(activation)
-            if told.ready():
-                app.results.put(arrived, origin)
-                app.show_results()
-                done = len({a.layer for a in arrived})
-                app.say(f"Running {model.name} …", None, done, len(layers))
+            teller.ask()
 
-        run = run_model(
-            model,
-            picture,
-            layers,
-            preprocess=how,
-            on_activation=arrive,
-            cancelled=cancelled,
-            keep_partial=True,
-        )
+        try:
+            run = run_model(
+                model,
+                picture,
+                layers,
+                preprocess=how,
+                on_activation=arrive,
+                cancelled=cancelled,
+                keep_partial=True,
+            )
+        finally:
+            teller.end()
         changed = app.image is not picture or app.model is not model
         app.results.put(run.activations, origin, run)
         if changed:
