@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 
-# A model of twenty layers; each waits until the test lets it go on (or for 10 s at most).
+# A model of twenty layers; each waits until the test lets it go on (or for two minutes at most).
 SLOW = """import threading, torch, hookviz
 from torch import nn
 
