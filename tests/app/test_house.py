@@ -97,7 +97,9 @@ def test_names_that_say_nothing_are_not_used() -> None:
 
 def test_no_machine_path_or_registry_host_in_the_texts() -> None:
     pattern = re.compile(
-        r"/work/(?:main|venvs|shared|plan|\.library)|/root/|pypi\.org|files\.pythonhosted|registry\.npmjs"
+        r"(?<![\w.])/(?:root|work)/"
+        r"|(?:registry|files|index)\.[a-z]*(?:npm|py)[a-z]*\.org"
+        r"|(?<!\w)py[p]i\.org"
     )
     texts = [
         *SOURCES,
