@@ -99,13 +99,32 @@ def reproduce(
     from hookviz.export import needs_inputs, reproduce_png
 
     def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
-        loaded = model if model is not None else facts["model"]
+        if model is None or model == facts["model"]:
+            loaded: LoadedModel | str | nn.Module = _model_named(facts)
+        else:
+            loaded = model
         source = image if image is not None else _sample_named(facts)
         # A file of the input picture shows no layer; the model itself stands for none.
         again = feature_maps(loaded, source, layers or [""], inputs=needs_inputs(facts))
         return again.facts, again.activations
 
     return reproduce_png(png, run=run)
+
+
+def _model_named(facts: Mapping[str, str]) -> LoadedModel:
+    """The model that a PNG's facts name, with the weights that they name."""
+    weights = facts.get("weights", "")
+    if weights.startswith("file ") or weights == "as passed in":
+        raise HookvizError(
+            f"The weights of {facts['model']} ({weights}) are not at hand.",
+            remedy="Pass the model: reproduce(png, model=...).",
+        )
+    choice: str | None = weights
+    if weights == "none":
+        choice = None
+    elif weights.startswith("bundled"):
+        choice = "bundled"
+    return load_model(facts["model"], weights=choice)
 
 
 def _sample_named(facts: Mapping[str, str]) -> Picture:

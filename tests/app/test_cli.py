@@ -227,6 +227,11 @@ def test_maps_shows_the_five_likeliest_classes_and_that_they_mean_nothing(tmp_pa
     assert result.exit_code == 0, result.output
     assert len([line for line in result.stderr.splitlines() if " %  " in line]) == 5
     assert "UNTRAINED" in result.stderr
+    # Drawn again with the weights that the file names: none, not those that could be downloaded.
+    (grid,) = Path(result.stdout.strip().splitlines()[-1]).glob("*conv1*grid*.png")
+    again = hookviz("reproduce", grid)
+    assert again.exit_code == 0, again.output
+    assert again.stdout.startswith("identical")
 
 
 def test_maps_says_why_there_are_no_predictions(exported: Path, tmp_path: Path) -> None:

@@ -162,3 +162,12 @@ def test_stop_early_has_no_output_and_says_so(small: hookviz.LoadedModel) -> Non
     assert run.output is None
     assert run.predictions.items == ()
     assert run.predictions.reason
+
+
+def test_reproduce_asks_for_a_model_that_no_name_brings_back(
+    small: hookviz.LoadedModel, tmp_path: Path
+) -> None:
+    run = hookviz.feature_maps(small, hookviz.sample_image(), ["conv"])
+    (grid,) = (f for f in run.export(tmp_path).files if "_grid_" in f.name)
+    with pytest.raises(hookviz.HookvizError, match=r"Doubling.*not at hand.*Pass the model"):
+        hookviz.reproduce(grid)
