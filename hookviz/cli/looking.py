@@ -38,9 +38,7 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _load(model: str, weights: str, device: str) -> LoadedModel:
     from hookviz.models import load_model
 
-    loaded = load_model(
-        model, weights=None if weights.lower() == "none" else weights, device=device
-    )
+    loaded = load_model(model, weights=weights, device=device)
     if loaded.report is not None:
         click.echo(loaded.report.table(), err=True)
     if loaded.note:

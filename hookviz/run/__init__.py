@@ -113,18 +113,17 @@ def reproduce(
 
 def _model_named(facts: Mapping[str, str]) -> LoadedModel:
     """The model that a PNG's facts name, with the weights that they name."""
-    weights = facts.get("weights", "")
-    if weights.startswith("file ") or weights == "as passed in":
+    name, weights = facts["model"], facts.get("weights", "")
+    if weights.startswith("file ") or weights in ("as passed in", "state dict"):
         raise HookvizError(
-            f"The weights of {facts['model']} ({weights}) are not at hand.",
+            f"The weights of {name} ({weights}) are not at hand.",
             remedy="Pass the model: reproduce(png, model=...).",
         )
-    choice: str | None = weights
-    if weights == "none":
-        choice = None
-    elif weights.startswith("bundled"):
-        choice = "bundled"
-    return load_model(facts["model"], weights=choice)
+    if weights.startswith("bundled"):
+        weights = "bundled"
+    elif name.startswith("timm:") and weights != "none":
+        weights = "DEFAULT"  # which weights of timm's is part of the model's name
+    return load_model(name, weights=weights)
 
 
 def _sample_named(facts: Mapping[str, str]) -> Picture:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import hookviz
+from hookviz import run as running
 from hookviz.errors import LayerError, RunCancelled
 from hookviz.run import failing_layer, run_model
 
@@ -171,3 +172,28 @@ def test_reproduce_asks_for_a_model_that_no_name_brings_back(
     (grid,) = (f for f in run.export(tmp_path).files if "_grid_" in f.name)
     with pytest.raises(hookviz.HookvizError, match=r"Doubling.*not at hand.*Pass the model"):
         hookviz.reproduce(grid)
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "asked"),
+    [
+        ("resnet18", "none", "none"),
+        ("resnet18", "IMAGENET1K_V1", "IMAGENET1K_V1"),
+        ("vgg16", "bundled Oxford VGG16 convolutions (IMAGENET1K_FEATURES)", "bundled"),
+        ("timm:resnet18", "none", "none"),
+        ("timm:resnet18", "a1_in1k", "DEFAULT"),
+    ],
+)
+def test_reproduce_loads_the_weights_that_the_file_names(
+    name: str, written: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[tuple[str, object]] = []
+    monkeypatch.setattr(running, "load_model", lambda n, *, weights: loads.append((n, weights)))
+    running._model_named({"model": name, "weights": written})
+    assert loads == [(name, asked)]
+
+
+@pytest.mark.parametrize("written", ["file my.pth", "state dict", "as passed in"])
+def test_reproduce_cannot_bring_back_weights_of_ones_own(written: str) -> None:
+    with pytest.raises(hookviz.HookvizError, match=r"resnet18.*not at hand.*Pass the model"):
+        running._model_named({"model": "resnet18", "weights": written})
