@@ -13,7 +13,7 @@ import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
 from hookviz.models import LoadedModel, list_models, list_weights, load_model
-from hookviz.widget.jobs import Throttle
+from hookviz.widget.pacing import Throttle
 
 if TYPE_CHECKING:
     from hookviz.widget.explorer import Explorer

@@ -26,6 +26,7 @@ from hookviz.widget.image_input import ImageInput
 from hookviz.widget.jobs import Worker
 from hookviz.widget.layer_tree import LayerTree
 from hookviz.widget.map_gallery import Figures, MapGallery
+from hookviz.widget.pacing import Quiet
 from hookviz.widget.part import guarded
 from hookviz.widget.results import Results
 from hookviz.widget.running import Running, origin_of
@@ -58,6 +59,7 @@ class Explorer(Hearing):
         self.expected = Expected()
         self._views: set[str] = set()
         self._still = Still()
+        self._resting = Quiet("hookviz-still", self._update_still, self.show_problem)
         self._started = False
         self._quiet = ""
         gallery = MapGallery()
@@ -76,7 +78,7 @@ class Explorer(Hearing):
         self.exporting = Exporting(self)
         for part in (self.tree, self.image_input, self.gallery):
             part.tell_problems_to(self._show_alert)
-        self.gallery.after_painting(self._update_still)
+        self.gallery.after_painting(self._resting.ask)
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._on_preprocessing, "choice")
@@ -173,6 +175,7 @@ class Explorer(Hearing):
     def close(self) -> None:
         """Ends the threads, lets go of what was captured and takes the widget away."""
         self.running.stop_waiting()
+        self._resting.end()
         self.jobs.close()
         for part in (self.gallery, self.tree, self.image_input):
             part.close()
@@ -186,6 +189,7 @@ class Explorer(Hearing):
                 part.open()
         if self._started:
             self.jobs.reopen()
+            self._resting.begin()
         super().open()
 
     def _ipython_display_(self, **_options: Any) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hookviz.capture import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
-from hookviz.widget.jobs import Throttle
+from hookviz.widget.pacing import Throttle
 
 if TYPE_CHECKING:
     from hookviz.widget.explorer import Explorer

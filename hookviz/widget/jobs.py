@@ -11,92 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-__all__ = ["Teller", "Throttle", "Worker"]
+__all__ = ["Worker"]
 
 Cancelled = Callable[[], bool]
 Task = Callable[[Cancelled], None]
-
-
-class Throttle:
-    """Says when something may be told again: at most ten times a second.
-
-    Args:
-        interval: Seconds between two tellings.
-    """
-
-    def __init__(self, interval: float = 0.1) -> None:
-        self.interval = interval
-        self._last = float("-inf")
-
-    def ready(self) -> bool:
-        """Whether enough time went by; if so, the time counts anew."""
-        now = time.monotonic()
-        if now - self._last < self.interval:
-            return False
-        self._last = now
-        return True
-
-
-class Teller:
-    """Calls something at most ten times a second; what is asked for last is told too, a bit late.
-
-    A `Throttle` alone would keep the last of several quick events to itself until the next one.
-
-    Args:
-        tell: What is called, on the asking thread or, late, on a timer's; never twice at once.
-        report: Called with what ``tell`` raised on the timer's thread.
-        interval: Seconds between two calls.
-    """
-
-    def __init__(
-        self,
-        tell: Callable[[], None],
-        report: Callable[[BaseException], None],
-        interval: float = 0.1,
-    ) -> None:
-        self._tell, self._report = tell, report
-        self._interval = interval
-        self._last = float("-inf")
-        self._timer: threading.Timer | None = None
-        self._ended = False
-        self._lock = threading.Lock()
-
-    def ask(self) -> None:
-        """Calls at once where enough time went by, else as soon as it has."""
-        with self._lock:
-            wait = self._last + self._interval - time.monotonic()
-            if self._ended or self._timer is not None:
-                return
-            if wait <= 0:
-                self._last = time.monotonic()
-                self._tell()
-            else:
-                self._timer = threading.Timer(wait, self._late)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def end(self) -> None:
-        """No call comes after this returns."""
-        with self._lock:
-            self._ended = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-    def _late(self) -> None:
-        with self._lock:
-            self._timer = None
-            if self._ended:
-                return
-            self._last = time.monotonic()
-            try:
-                self._tell()
-            except Exception as error:  # noqa: BLE001 - on a timer's thread nobody else would see it
-                self._report(error)
 
 
 class Worker:

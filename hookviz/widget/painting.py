@@ -7,6 +7,7 @@ Must not know: widgets, messages, threads.
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,18 +82,23 @@ def draw_card(
 
 
 class PaintBox:
-    """Paints cards and keeps the last pictures, so that a layer ticked again is there at once."""
+    """Paints cards and keeps the last pictures, so that a layer ticked again is there at once.
+
+    Any thread may ask: what is kept is guarded, drawing itself is not serialised.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Any, ...], tuple[Activation, Origin, Painted]] = OrderedDict()
         self._bytes = 0
         self._ranges: dict[int, tuple[Activation, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
 
     def forget(self) -> None:
         """Lets go of all pictures."""
-        self._kept.clear()
-        self._ranges.clear()
-        self._bytes = 0
+        with self._lock:
+            self._kept.clear()
+            self._ranges.clear()
+            self._bytes = 0
 
     def paint(
         self,
@@ -108,10 +114,11 @@ class PaintBox:
             RenderError: The activation cannot be drawn in that way.
         """
         key = (id(activation), id(origin), options, statistics)
-        kept = self._kept.get(key)
-        if kept is not None:
-            self._kept.move_to_end(key)
-            return kept[2]
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept[2]
         drawing = draw_card(activation, options, origin, statistics=statistics)
         png = drawing.png_bytes(compress_level=1)
         width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
@@ -127,16 +134,19 @@ class PaintBox:
             **self._range_of(activation, drawing, origin),
         }
         painted = Painted(png, facts)
-        # The activation is kept beside the picture: its id must not be given to another one.
-        self._kept[key] = (activation, origin, painted)
-        self._bytes += len(png)
-        while self._bytes > _BYTES_KEPT and len(self._kept) > 1:
-            _, (_, _, dropped) = self._kept.popitem(last=False)
-            self._bytes -= len(dropped.png)
+        with self._lock:
+            # The activation is kept beside the picture: its id must not be given to another one.
+            before = self._kept.pop(key, None)
+            self._kept[key] = (activation, origin, painted)
+            self._bytes += len(png) - (len(before[2].png) if before else 0)
+            while self._bytes > _BYTES_KEPT and len(self._kept) > 1:
+                _, (_, _, dropped) = self._kept.popitem(last=False)
+                self._bytes -= len(dropped.png)
         return painted
 
     def _range_of(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
-        known = self._ranges.get(id(activation))
+        with self._lock:
+            known = self._ranges.get(id(activation))
         if known is not None:
             return known[1]
         tensor = activation.tensor
@@ -151,9 +161,10 @@ class PaintBox:
             "channels": drawing.total,
             "odd": " · ".join(f"{count} {word}" for count, word in counts if count),
         }
-        if len(self._ranges) >= _RANGES_KEPT:
-            self._ranges.clear()
-        self._ranges[id(activation)] = (activation, facts)
+        with self._lock:
+            if len(self._ranges) >= _RANGES_KEPT:
+                self._ranges.clear()
+            self._ranges[id(activation)] = (activation, facts)
         return facts
 
 

@@ -18,7 +18,7 @@ from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
-from hookviz.widget.jobs import Teller
+from hookviz.widget.pacing import Teller
 from hookviz.widget.layer_tree import row_facts
 from hookviz.widget.painting import Origin
 from hookviz.widget.shapes import expected_rows

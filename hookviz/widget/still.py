@@ -5,7 +5,7 @@ drawn, runs, models.
 
 A widget without its kernel is an error text in the notebook. Two more outputs stand behind the
 app's own: a style that hides that text, and hides the picture while the app is alive; and the
-picture, replaced after each run under its display id.
+picture, replaced under its display id once the grids have not changed for half a second.
 """
 
 from __future__ import annotations
@@ -44,10 +44,12 @@ class Still:
 
     def __init__(self) -> None:
         self.id: str | None = None
+        self._last: tuple[bytes, ...] = ()
 
     def place(self) -> None:
         """Puts the outputs after the app's, in the cell that displays it."""
         self.id = uuid.uuid4().hex
+        self._last = ()
         show({"text/html": _STYLE, "text/plain": ""})
         show({"text/plain": ""}, display_id=self.id)
 
@@ -57,10 +59,11 @@ class Still:
         Args:
             pngs: Grids, most important first.
         """
-        if self.id is None or not pngs:
+        if self.id is None or not pngs or tuple(pngs) == self._last:
             return
         publisher = _publisher()
         if publisher is not None:
+            self._last = tuple(pngs)
             png = base64.b64encode(still_picture(pngs)).decode("ascii")
             publisher.publish(
                 data={"image/png": png, "text/plain": "The last result of hookviz."},
@@ -117,5 +120,6 @@ def still_picture(pngs: Sequence[bytes]) -> bytes:
         sheet.paste(part, (0, top))
         top += part.height + _GAP
     file = io.BytesIO()
-    sheet.quantize(256).save(file, "PNG", optimize=True)
+    # Pillow's optimize takes four times as long for 0.7 % less.
+    sheet.quantize(256).save(file, "PNG", compress_level=6)
     return file.getvalue()

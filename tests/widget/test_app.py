@@ -619,6 +619,9 @@ class TestLife:
         ready(app, "conv", "fc")
         app.start_run()
         assert app.wait(30)
+        until = time.monotonic() + 10
+        while not told and time.monotonic() < until:
+            time.sleep(0.01)
         last = told[-1]
         assert last["update"] is True
         assert last["transient"] == {"display_id": "display"}

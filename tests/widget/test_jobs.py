@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from hookviz.widget.jobs import Teller, Throttle, Worker
+from hookviz.widget.jobs import Worker
 
 
 @pytest.fixture
@@ -141,61 +141,3 @@ def test_grad_mode_is_the_threads_own(worker: Worker) -> None:
         worker.start("run", lambda _c: seen.append(torch.is_grad_enabled()))
         assert worker.wait(5)
     assert seen == [True]
-
-
-def test_throttle_lets_the_first_through_and_then_one_per_interval() -> None:
-    throttle = Throttle(3600)
-    assert [throttle.ready() for _ in range(3)] == [True, False, False]
-    assert [Throttle(0).ready() for _ in range(2)] == [True, True]
-
-
-def test_teller_tells_the_last_of_quick_events_without_another_one() -> None:
-    told: list[int] = []
-    second = threading.Event()
-    events: list[int] = []
-
-    def tell() -> None:
-        told.append(len(events))
-        if len(told) == 2:
-            second.set()
-
-    teller = Teller(tell, pytest.fail, interval=0.05)
-    for event in range(20):
-        events.append(event)
-        teller.ask()
-    assert second.wait(10)
-    assert told == [1, 20]
-    teller.end()
-
-
-def test_teller_is_silent_once_ended() -> None:
-    told: list[int] = []
-    teller = Teller(lambda: told.append(1), pytest.fail, interval=0.02)
-    teller.ask()
-    teller.ask()
-    teller.end()
-    teller.ask()
-    time.sleep(0.1)  # a call that came would come within 0.02 s
-    assert told == [1]
-
-
-def test_teller_reports_what_a_late_call_raises() -> None:
-    seen: list[BaseException] = []
-    reported = threading.Event()
-    calls: list[int] = []
-
-    def tell() -> None:
-        calls.append(1)
-        if len(calls) == 2:
-            raise ValueError("late")
-
-    def report(error: BaseException) -> None:
-        seen.append(error)
-        reported.set()
-
-    teller = Teller(tell, report, interval=0.02)
-    teller.ask()
-    teller.ask()
-    assert reported.wait(10)
-    assert str(seen[0]) == "late"
-    teller.end()
