@@ -152,15 +152,15 @@ class Explorer(Hearing):
         return True
 
     def wait(self, timeout: float | None = 60.0) -> bool:
-        """Waits until no job is going or waiting and the grids near the screen are drawn.
+        """Waits until pictures are read, no job is going and the grids near the screen are drawn.
 
         Args:
-            timeout: Seconds for either.
+            timeout: Seconds for each of the three.
 
         Returns:
             Whether that came about.
         """
-        return self.jobs.wait(timeout) and self.gallery.wait(timeout)
+        return all(part.wait(timeout) for part in (self.image_input, self.jobs, self.gallery))
 
     def export(self, folder: str | Path = "hookviz_exports", **options: Any) -> Any:
         """Exports the last run, see `hookviz.run.Run.export`.
@@ -177,6 +177,7 @@ class Explorer(Hearing):
         self.running.stop_waiting()
         self._resting.end()
         self.jobs.close()
+        self.exporting.close()
         for part in (self.gallery, self.tree, self.image_input):
             part.close()
         self.results.clear()

@@ -6,11 +6,11 @@ looks, how files are written.
 
 from __future__ import annotations
 
-import io
 import tempfile
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from hookviz.capture import Activation
 from hookviz.errors import ExportError, RunCancelled
@@ -26,6 +26,14 @@ _PIECE = 2_000_000
 _ZIPS_KEPT = 2
 
 
+@dataclass
+class _Zip:
+    """A zip that waits to be fetched: a file without a name, gone once it is closed."""
+
+    file: IO[bytes]
+    size: int
+
+
 class Exporting:
     """Writes exports on the app's thread.
 
@@ -35,7 +43,7 @@ class Exporting:
 
     def __init__(self, app: Explorer) -> None:
         self._app = app
-        self._zips: dict[str, bytes] = {}
+        self._zips: dict[str, _Zip] = {}
 
     def why_not(self) -> str:
         """Why nothing can be exported now; "" where something can."""
@@ -156,16 +164,20 @@ class Exporting:
             app.say("The export was cancelled.", "idle")
 
     def _offer_zip(self, folder: Path, cancelled: Any) -> None:
-        file = io.BytesIO()
-        zip_export(folder, file, cancelled=cancelled)
-        data = file.getvalue()
+        file = tempfile.TemporaryFile(prefix="hookviz-")  # noqa: SIM115 - lives until it is fetched
+        try:
+            zip_export(folder, file, cancelled=cancelled)
+            size = file.seek(0, 2)
+        except BaseException:
+            file.close()
+            raise
         name = uuid.uuid4().hex
         while len(self._zips) >= _ZIPS_KEPT:
-            self._zips.pop(next(iter(self._zips)))
-        self._zips[name] = data
-        self._app.say(f"Zipped {len(data) / 1e6:.1f} MB.", "idle")
+            self._drop(next(iter(self._zips)))
+        self._zips[name] = _Zip(file, size)
+        self._app.say(f"Zipped {size / 1e6:.1f} MB.", "idle")
         self._app.send(
-            {"type": "zip-ready", "id": name, "size": len(data), "name": f"{folder.name}.zip"}
+            {"type": "zip-ready", "id": name, "size": size, "name": f"{folder.name}.zip"}
         )
 
     def send_piece(self, name: str, offset: int) -> None:
@@ -174,10 +186,21 @@ class Exporting:
         Raises:
             ExportError: There is no such zip any more.
         """
-        data = self._zips.get(name)
-        if data is None or not 0 <= offset <= len(data):
+        found = self._zips.get(name)
+        if found is None or not 0 <= offset <= found.size:
             raise ExportError("The zip is not there any more.", remedy="Make it again.")
-        piece = data[offset : offset + _PIECE]
+        found.file.seek(offset)
+        piece = found.file.read(_PIECE)
         self._app.send({"type": "zip-piece", "id": name, "offset": offset}, buffers=[piece])
-        if offset + len(piece) >= len(data):
-            self._zips.pop(name, None)
+        if offset + len(piece) >= found.size:
+            self._drop(name)
+
+    def close(self) -> None:
+        """Lets go of the zips that nobody fetched."""
+        for name in list(self._zips):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        found = self._zips.pop(name, None)
+        if found is not None:
+            found.file.close()

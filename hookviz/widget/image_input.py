@@ -27,6 +27,7 @@ from hookviz.images import (
 from hookviz.images.limits import MAX_BYTES
 from hookviz.images.upload import UploadBuffer
 from hookviz.widget.bundle import module_text, style_text
+from hookviz.widget.jobs import Worker
 from hookviz.widget.part import Part, guarded
 
 __all__ = ["PREPROCESSING_CHOICES", "ImageInput"]
@@ -43,6 +44,9 @@ _DEFAULT_SIDE = 224
 
 class ImageInput(Part):
     """Takes a photo by drop, paste, file dialog or from the samples and shows it.
+
+    What a page sends is decoded on a thread of the widget's own (a large photo takes seconds), so
+    observers of ``value`` are called there; what Python sets is read at once.
 
     Args:
         value: A first image, anything that `read_image` takes.
@@ -78,13 +82,14 @@ class ImageInput(Part):
         self._upload = UploadBuffer(max_bytes)
         self._preset = preprocess
         self._has_model = preprocess is not None
-        self._defer: Callable[[Callable[[], None]], None] | None = None
         super().__init__(
             max_bytes=max_bytes,
             samples=list(sample_images()),
             choices=[list(c) for c in PREPROCESSING_CHOICES],
             **traits,
         )
+        self._reader = Worker("hookviz-image", self.show_problem)
+        self._asked = 0
         self.observe(self._on_value, "value")
         self.observe(self._on_choice, "choice")
         if value is not None:
@@ -129,6 +134,33 @@ class ImageInput(Part):
         if self.value is None:
             return None
         return network_input(self.value, self.preprocessing, **where)
+
+    @property
+    def reading(self) -> bool:
+        """Whether a picture that the page sent is being read."""
+        return not self._reader.wait(0)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until what the page sent is read.
+
+        Args:
+            timeout: At most this many seconds; None for as long as it takes.
+
+        Returns:
+            Whether that came about.
+        """
+        return self._reader.wait(timeout)
+
+    def close(self) -> None:
+        """Ends the thread and takes the widget away."""
+        self._reader.close()
+        super().close()
+
+    def open(self) -> None:
+        """Brings the widget up, also after `close`."""
+        if hasattr(self, "_reader"):
+            self._reader.reopen()
+        super().open()
 
     def _on_value(self, _change: Any) -> None:
         self.refresh()
@@ -198,15 +230,19 @@ class ImageInput(Part):
     # ── messages of the page
 
     def _hear_pictures(self, _content: dict[str, Any], _buffers: Any) -> None:
-        if self.value is not None:
-            self._send_pictures(self.value, self._seen())
+        def send(_cancelled: Any) -> None:
+            if self.value is not None:
+                self._send_pictures(self.value, self._seen())
+
+        self._reader.later("pictures", send)
 
     def _hear_sample(self, content: dict[str, Any], _buffers: Any) -> None:
-        picture = sample_image(str(content.get("name", "")))
-        self._take(picture)
+        name = str(content.get("name", ""))
+        self._read_soon(lambda: self._take(sample_image(name)))
 
     def _hear_preprocess(self, content: dict[str, Any], _buffers: Any) -> None:
-        self.choice = str(content.get("choice", "model"))
+        choice = str(content.get("choice", "model"))
+        self._reader.later("choice", lambda _cancelled: self.set_trait("choice", choice))
 
     def _hear_upload_start(self, content: dict[str, Any], _buffers: Any) -> None:
         upload = str(content.get("id", ""))
@@ -230,8 +266,20 @@ class ImageInput(Part):
         self.send({"type": "upload-ack", "id": upload, "received": received})
         if done:
             name, data = self._upload.take(upload)
-            self._take(data, name)
-            self.send({"type": "upload-done", "id": upload})
+            self._read_soon(lambda: self._take(data, name), upload)
+
+    def _read_soon(self, read: Callable[[], None], upload: str = "") -> None:
+        """Has a picture read on the thread, unless another one is asked for before its turn."""
+        self._asked = asked = self._asked + 1
+
+        def task(_cancelled: Any) -> None:
+            with self._refusing(upload):
+                if asked == self._asked:
+                    read()
+                if upload:
+                    self.send({"type": "upload-done", "id": upload})
+
+        self._reader.later(asked, task)
 
     def _refusing(self, upload: str) -> _Refusing:
         return _Refusing(self, upload)
@@ -248,5 +296,5 @@ class _Refusing:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: Any) -> None:
-        if kind is not None:
+        if kind is not None and self.upload:
             self.owner.send({"type": "upload-refused", "id": self.upload})

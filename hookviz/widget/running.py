@@ -18,8 +18,8 @@ from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
-from hookviz.widget.pacing import Teller
 from hookviz.widget.layer_tree import row_facts
+from hookviz.widget.pacing import Teller
 from hookviz.widget.painting import Origin
 from hookviz.widget.shapes import expected_rows
 
@@ -161,9 +161,14 @@ class Running:
 
     def _run(self, layers: list[str], cancelled: Any) -> None:
         app = self._app
+        app.clear_problem()
+        # A picture that was dropped just before is the one that is meant.
+        while not app.image_input.wait(0.05):
+            if cancelled():
+                app.say("Cancelled.", "idle")
+                return
         model, picture = app.model, app.image
         how = app.image_input.preprocessing
-        app.clear_problem()
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
         origin = origin_of(model, picture, given)
         arrived: list[Activation] = []

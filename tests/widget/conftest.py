@@ -13,7 +13,7 @@ from torch import nn
 
 from hookviz.images import Preprocessing
 from hookviz.models import LoadedModel
-from hookviz.widget import Explorer, explore
+from hookviz.widget import Explorer, ImageInput, explore
 
 
 class Page:
@@ -28,9 +28,11 @@ class Page:
             lambda message, buffers=None: self.heard.append((message, buffers or [])),
         )
 
-    def say(self, kind: str, *buffers: bytes, **content: Any) -> None:
+    def say(self, kind: str, *buffers: bytes, settle: bool = True, **content: Any) -> None:
         # The way that ipywidgets takes: what a handler raises there would be lost.
         self.widget._handle_custom_msg({"type": kind, **content}, [memoryview(b) for b in buffers])
+        if settle and isinstance(self.widget, ImageInput):
+            assert self.widget.wait(30)
 
     def types(self) -> list[str]:
         return [message["type"] for message, _ in self.heard]

@@ -518,6 +518,29 @@ class TestExport:
         page.say("zip-piece", id=ready_message["id"], offset=0)
         assert "not there any more" in app.alert["message"]
 
+    def test_zips_that_nobody_fetches_are_let_go_of(
+        self, app: Explorer, page: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import hookviz.widget.exporting as exporting
+
+        made: list[Any] = []
+        plain = exporting.tempfile.TemporaryFile
+
+        def make(**options: Any) -> Any:
+            made.append(plain(**options))
+            return made[-1]
+
+        monkeypatch.setattr(exporting.tempfile, "TemporaryFile", make)
+        ready(app, "conv")
+        app.start_run()
+        assert app.wait(30)
+        for _ in range(4):
+            page.say("zip", scope="ticked", what=["grids"])
+            assert app.wait(30)
+        assert [file.closed for file in made] == [True, True, False, False]
+        app.close()
+        assert all(file.closed for file in made)
+
 
 class TestLife:
     def test_closing_ends_threads_and_hooks(self, app: Explorer, net: nn.Module) -> None:
