@@ -153,7 +153,7 @@ class PaintBox:
         counts = ((drawing.nan, "NaN"), (drawing.posinf, "+Inf"), (drawing.neginf, "−Inf"))
         low, high = _span(activation, plain=not any(count for count, _ in counts), origin=origin)
         facts: dict[str, Any] = {
-            "shape": shape_text(activation.shape).replace("×", " × "),
+            "shape": shape_text(activation.shape),
             "bytes": tensor.numel() * tensor.element_size(),
             "low": low,
             "high": high,

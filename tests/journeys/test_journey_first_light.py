@@ -27,7 +27,7 @@ def test_first_light(lab: Lab, tmp_path: Path) -> None:
     app.expect_image("holiday.jpg")
     app.find_and_tick("features.0", "features.28")
     app.run("features.0", "features.28")
-    expect(app.card("features.0")).to_contain_text("64 × 224 × 224")
+    expect(app.card("features.0")).to_contain_text("64×224×224")
     lab.screenshot("first_light_grids")
 
     last = app.card("features.28")

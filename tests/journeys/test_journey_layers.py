@@ -112,9 +112,9 @@ def test_view_controls_change_the_picture_without_a_new_run(
     changed(lambda: app.choose("Scale", "percentile"), "scale percentile")
     changed(lambda: app.choose("Order", "max"), "order")
     lab.screenshot("view_2_order_max")
-    changed(lambda: app.choose("Tile size", "16"), "tiles")
+    changed(lambda: app.choose("Maps per page", "16"), "tiles")
     expect(app.card("features.28").locator('[data-hv="page-text"]')).to_contain_text("of 32")
-    changed(lambda: app.choose("Tile size", "64"), "tiles back")
+    changed(lambda: app.choose("Maps per page", "64"), "tiles back")
     changed(lambda: app.choose("Summary tile", "mean"), "summary")
     changed(lambda: app.root.get_by_label("Overlay on the image").check(), "overlay")
     lab.screenshot("view_3_overlay")
@@ -151,7 +151,7 @@ def test_view_controls_change_the_picture_without_a_new_run(
         expect(card.locator('[data-hv="page-text"]')).to_contain_text(f"{page} of 8")
         app.painted("features.28", than=version)
     expect(app.button("Next page of features.28")).to_have_attribute("aria-disabled", "true")
-    app.choose("Tile size", "16")  # 32 pages: now there is a box for the page's number
+    app.choose("Maps per page", "16")  # 32 pages: now there is a box for the page's number
     expect(card.locator('[data-hv="page-text"]')).to_contain_text("of 32")
     number = app.root.get_by_label("Page of features.28", exact=True)
     number.fill("30")

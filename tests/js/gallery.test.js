@@ -6,7 +6,7 @@ import { FakeModel, part, parts, press } from "./fake_model.js";
 
 const CHOICES = { cmaps: ["auto", "magma"], scales: [["auto", "automatic"], ["fixed", "fixed"]], orders: [["index", "index"], ["mean", "mean"]] };
 const card = (key, more = {}) => ({ key, layer: key.split("#")[0], call: Number(key.split("#")[1]), calls: 1, type: "Conv2d", state: "shown", reason: "", leaf: "", leaves: [], stale: false, collapsed: false, statistics: false, version: 1, ...more });
-const pixels = (key, more = {}) => ({ type: "pixels", key, version: 1, page: 0, pages: 8, width: 600, height: 400, shape: "512 × 14 × 14", low: -344.06, high: 361.13, dead: 0, channels: 512, bytes: 4e5, scale: "per layer", odd: "", alt: "maps", ...more });
+const pixels = (key, more = {}) => ({ type: "pixels", key, version: 1, page: 0, pages: 8, width: 600, height: 400, shape: "512×14×14", low: -344.06, high: 361.13, dead: 0, channels: 512, bytes: 4e5, scale: "per layer", odd: "", alt: "maps", ...more });
 const PNG = [new DataView(new ArrayBuffer(8))];
 
 describe("texts", () => {
@@ -15,7 +15,7 @@ describe("texts", () => {
     expect(numberText(0.000012)).toBe("1.2e−5");
     expect(numberText(null)).toBe("–");
     expect([0, 999, 1000, 12845056, 999600, 3.2e9].map(bytesText)).toEqual(["0 B", "999 B", "1.0 kB", "13 MB", "1.0 MB", "3.2 GB"]);
-    expect(factsText(pixels("a#1"))).toBe("512 × 14 × 14 · −344.1 … 361.1 · 0 dead");
+    expect(factsText(pixels("a#1"))).toBe("512×14×14 · −344.1 … 361.1 · 0 dead");
   });
 });
 
@@ -36,7 +36,7 @@ describe("gallery", () => {
     expect(of("a#1", "pending").textContent).toBe("Drawing …");
     model.hear(pixels("a#1"), PNG);
     expect(of("a#1", "grid").dataset.version).toBe("1");
-    expect(of("a#1", "page-text").textContent).toBe("page 1 of 8");
+    expect(of("a#1", "page-text").textContent).toBe("1 of 8");
     expect(of("a#1", "pending").hidden).toBe(true);
     expect(of("a#1", "prev").getAttribute("aria-disabled")).toBe("true");
   });
@@ -50,7 +50,7 @@ describe("gallery", () => {
     of("a#1", "prev").click();
     of("a#1", "next").click();
     expect(model.sent.filter((m) => m.type === "page")).toMatchObject([{ key: "a#1", page: 1 }]);
-    expect(of("a#1", "page-text").textContent).toBe("page 2 of 8");
+    expect(of("a#1", "page-text").textContent).toBe("2 of 8");
     expect(el.querySelector('[data-key="a#1"]').getAttribute("aria-busy")).toBe("true");
   });
   test("keys: ] goes to the next card, PageDown turns its page", () => {

@@ -222,7 +222,7 @@ class TestMapGallery:
         assert [m["key"] for m, _ in page.heard] == ["conv#1", "relu#1", "relu#2"]
         message, buffers = page.heard[0]
         assert Image.open(io.BytesIO(buffers[0])).width == 500 == message["width"]
-        assert message["shape"] == "6 × 24 × 24"
+        assert message["shape"] == "6×24×24"
         gallery.close()
 
     def test_pages_turn_and_the_version_grows(self, net: nn.Module, make_page: Any) -> None:

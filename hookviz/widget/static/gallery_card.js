@@ -91,7 +91,7 @@ export class Card {
     this.number.hidden = this.pages <= 12;
     this.number.max = String(this.pages);
     if (document.activeElement !== this.number) this.number.value = String(this.page + 1);
-    setText(this.pageText, `page ${this.page + 1} of ${this.pages}`);
+    setText(this.pageText, `${this.page + 1} of ${this.pages}`);
     setOff(this.prev, this.page <= 0);
     setOff(this.next, this.page >= this.pages - 1);
   }

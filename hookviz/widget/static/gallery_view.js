@@ -11,8 +11,8 @@ export function viewBar(change, choices) {
   const cmap = select("view-cmap", "Colours", choices.cmaps.map((c) => [c, c]), box("cmap"));
   const scale = select("view-scale", "Scale", choices.scales, box("scale"));
   const order = select("view-order", "Order", choices.orders, box("order"));
-  const tiles = select("view-tiles", "Tile size", [
-    ["16", "16 a page"], ["64", "64 a page"], ["144", "144 a page"], ["256", "256 a page"],
+  const tiles = select("view-tiles", "Maps per page", [
+    ["16", "16"], ["64", "64"], ["144", "144"], ["256", "256"],
   ], (value) => change({ per_page: Number(value) }));
   const summary = select("view-summary", "Summary tile",
     [["none", "none"], ["mean", "mean"], ["max", "max"], ["pca", "PCA"]], box("summary"));
@@ -43,7 +43,7 @@ export function viewBar(change, choices) {
   const field = (/** @type {string} */ name, /** @type {Node[]} */ ...inside) =>
     h("span", { class: "hv-field hv-inline" }, h("span", { "aria-hidden": "true" }, name), ...inside);
   const el = h("div", { hv: "view", class: "hv-view", role: "group", "aria-label": "View" },
-    field("Colours", cmap), field("Scale", scale, range), field("Order", order), field("Tiles", tiles),
+    field("Colours", cmap), field("Scale", scale, range), field("Order", order), field("Per page", tiles),
     field("Channels", channels), field("Summary", summary),
     h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line));
   return {
@@ -64,7 +64,7 @@ export function viewBar(change, choices) {
       order.value = view.order ?? "index";
       const page = String(view.per_page ?? 64);
       if (![...tiles.options].some((o) => o.value === page)) {
-        tiles.append(h("option", { value: page }, `${page} a page`));
+        tiles.append(h("option", { value: page }, page));
       }
       tiles.value = page;
       summary.value = view.summary ?? "none";
