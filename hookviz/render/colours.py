@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
+from hookviz.render.colormaps import DARK_DIVERGING, colormaps
 from hookviz.render.options import GridOptions
 
 __all__ = ["ColourTable", "Palette", "choose_cmap", "colour_table", "packed", "palette"]
@@ -48,7 +49,7 @@ class ColourTable:
 @lru_cache(maxsize=64)
 def colour_table(name: str) -> ColourTable:
     """The table of a matplotlib colormap."""
-    cmap = mpl.colormaps[name]
+    cmap = colormaps[name]
     # bytes=True would cut fractions off, which puts grey levels one too low.
     rgb = np.round(cmap(np.linspace(0.0, 1.0, 256))[:, :3] * 255).astype(np.uint8)
     palette = [np.array(c, np.int64) for c in _STRANGE]
@@ -72,16 +73,13 @@ def _beyond(end: Rgb) -> Rgb:
 def choose_cmap(options: GridOptions, *, symmetric: bool) -> str:
     """The colormap's name, "auto" resolved.
 
-    A diverging map's middle must recede: white on a light page, dark on a dark one. There managua
-    is as light at +x as at −x (berlin's warm side is half as light as its cold one), and its
-    middle still stands out from the page.
+    A diverging map's middle must recede: white on a light page, dark on a dark one.
     """
     if options.cmap != "auto":
         return options.cmap
     if not symmetric:
         return "viridis"
-    dark = palette(options.style).dark
-    return "managua_r" if dark and "managua_r" in mpl.colormaps else "RdBu_r"
+    return DARK_DIVERGING if palette(options.style).dark else "RdBu_r"
 
 
 def packed(rgb: Rgb, alpha: int = 255) -> NDArray[np.uint32]:

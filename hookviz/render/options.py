@@ -10,10 +10,9 @@ import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-import matplotlib as mpl
-
 from hookviz.errors import RenderError, did_you_mean
 from hookviz.render.checks import number, one_of, pair, parse_channels, whole
+from hookviz.render.colormaps import colormaps
 
 __all__ = ["LAYOUTS", "ORDERS", "SCALES", "SUMMARIES", "GridOptions"]
 
@@ -160,10 +159,10 @@ class GridOptions:
             if name is None:
                 raise RenderError(f"cmap is {self.cmap!r}; it must be the name of a colormap.")
             object.__setattr__(self, "cmap", name)
-        if name != "auto" and name not in mpl.colormaps:
-            known = list(mpl.colormaps)
+        if name != "auto" and name not in colormaps:
+            known = list(colormaps)
             raise RenderError(
-                f"cmap is {name!r}, which is no colormap of matplotlib.",
+                f"cmap is {name!r}, which is no colormap.",
                 remedy=did_you_mean(name, known) or "For example 'viridis', 'gray' or 'RdBu_r'.",
             )
 

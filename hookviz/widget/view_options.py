@@ -16,7 +16,8 @@ __all__ = ["VIEW_CHOICES", "changed_options", "view_of"]
 
 VIEW_CHOICES: dict[str, Any] = {
     "cmaps": [
-        "auto", "viridis", "magma", "inferno", "cividis", "gray", "RdBu_r", "coolwarm", "turbo",
+        "auto", "viridis", "magma", "inferno", "cividis", "gray", "RdBu_r", "hookviz_dark",
+        "coolwarm", "turbo",
     ],
     "scales": [
         ["auto", "automatic"],

@@ -169,7 +169,7 @@ def test_a32_negatives_choose_a_diverging_map_about_zero():
     drawing = draw(tensor, GridOptions(style="light"))
     assert (drawing.vmin, drawing.vmax, drawing.cmap) == (-3.0, 3.0, "RdBu_r")
     assert "symmetric about zero: ±3" in said(drawing.figure)
-    assert draw(tensor, GridOptions(style="dark")).cmap == "managua_r"
+    assert draw(tensor, GridOptions(style="dark")).cmap == "hookviz_dark"
     assert draw(tensor.abs()).cmap == "viridis"
 
 
