@@ -17,18 +17,23 @@ from hookviz.errors import HookvizError
 
 __all__ = ["doctor", "lab", "weights"]
 
+_NOTEBOOKS = ("hookviz", "hooks", "your_model")
+
 
 @click.command(cls=SentenceCommand)
+@click.argument("notebook", type=click.Choice(_NOTEBOOKS), default="hookviz")
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1; a free one if not given."
 )
 @click.option(
     "--no-browser", is_flag=True, help="Start the server only; open its address yourself."
 )
-def lab(port: int | None, no_browser: bool) -> None:
-    """Open JupyterLab on the demo notebook.
+def lab(notebook: str, port: int | None, no_browser: bool) -> None:
+    """Open JupyterLab on a notebook that comes with hookviz.
 
-    The notebook is copied into the current folder; one that is there already is kept.
+    NOTEBOOK is hookviz (the app, the default), hooks (PyTorch's hooks side by side with hookviz) or
+    your_model (a module and a checkpoint of your own). It is copied into the current folder; one
+    that is there already is kept.
     """
     import importlib.util
     import os
@@ -45,19 +50,25 @@ def lab(port: int | None, no_browser: bool) -> None:
         raise HookvizError(
             f"Port {port} on 127.0.0.1 is in use.", remedy="Choose another with --port."
         )
-    notebook = Path("hookviz.ipynb")
-    if notebook.exists():
-        click.echo(f"Keeping the {notebook} that is here.")
+    copy = Path(f"{notebook}.ipynb")
+    if copy.exists():
+        click.echo(f"Keeping the {copy} that is here.")
     else:
         try:
-            shutil.copyfile(bundled_file("notebooks", "hookviz.ipynb"), notebook)
+            shutil.copyfile(bundled_file("notebooks", copy.name), copy)
         except OSError as error:
             raise HookvizError(
-                f"The demo notebook cannot be written into {Path.cwd()}: {error.strerror}.",
+                f"The notebook cannot be written into {Path.cwd()}: {error.strerror}.",
                 remedy="Start hookviz lab in a folder of your own.",
             ) from error
-        click.echo(f"Copied the demo notebook to {notebook}.")
-    command = [sys.executable, "-m", "jupyter", "lab", str(notebook), "--ServerApp.ip=127.0.0.1"]
+        click.echo(f"Copied the notebook to {copy}.")
+    command = [
+        *(sys.executable, "-m", "jupyter", "lab", "--ServerApp.ip=127.0.0.1"),
+        # A notebook named alone is opened in a browser that starts here, but the address that is
+        # printed for all others would lead to the launcher.
+        f"--ServerApp.root_dir={Path.cwd()}",
+        f"--LabApp.default_url=/lab/tree/{copy.name}",
+    ]
     if port is not None:
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if no_browser:

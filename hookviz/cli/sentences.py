@@ -6,6 +6,8 @@ commands do.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -54,9 +56,32 @@ class SentenceCommand(click.Command):
 
 
 class SentenceGroup(click.Group):
-    """A group of such commands."""
+    """A group of such commands. A wrong option or argument is one sentence as well."""
 
     command_class = SentenceCommand
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Reads the group's own options."""
+        with _usage_as_sentence():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Reads a command's options and runs it."""
+        with _usage_as_sentence():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _usage_as_sentence() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            raise
+        path = error.ctx.command_path if error.ctx else "hookviz"
+        said = " ".join(error.format_message().split())
+        end = "" if said.endswith((".", "?", "!")) else "."
+        raise Failure(f"{said}{end} Try '{path} --help'.") from error
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:

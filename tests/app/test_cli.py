@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from hookviz.cli import cli
 
 
 def hookviz(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, [str(a) for a in arguments])
+    return CliRunner().invoke(cli, [str(a) for a in arguments], prog_name="hookviz")
 
 
 def one_sentence(result: Result) -> str:
@@ -154,6 +158,30 @@ def test_unknown_cmap_is_one_sentence() -> None:
     assert "viridis" in sentence
 
 
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["layers"], ["MODEL", "hookviz layers --help"]),
+        (["maps", "chelsea.png", "--lyer", "x"], ["--lyer", "hookviz maps --help"]),
+        (["lab", "--port", "no"], ["--port", "no", "hookviz lab --help"]),
+        (["map"], ["map", "hookviz --help"]),
+        (["--nonsense"], ["--nonsense", "hookviz --help"]),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_too(arguments: list[str], parts: list[str]) -> None:
+    result = hookviz(*arguments)
+    sentence = one_sentence(result)
+    assert len(result.stderr.strip().splitlines()) == 1
+    for part in parts:
+        assert part in sentence
+
+
+def test_hookviz_alone_shows_its_commands() -> None:
+    result = hookviz()
+    assert "Commands:" in result.output
+    assert "lab" in result.output
+
+
 def test_debug_shows_the_traceback() -> None:
     result = hookviz("layers", "resnet19", "--debug")
     assert result.exit_code == 1
@@ -186,6 +214,56 @@ def test_lab_keeps_the_notebook_that_is_there(
     assert copy.read_text(encoding="utf-8") == "mine"
     assert len(started) == 2
     assert "--ServerApp.ip=127.0.0.1" in started[0]
+
+
+def test_lab_offers_every_notebook_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.execv", lambda _program, command: started.append(command))
+    names = sorted(p.stem for p in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+    assert "hookviz" in names
+    for name in names:
+        assert hookviz("lab", name).exit_code == 0
+        assert f"--LabApp.default_url=/lab/tree/{name}.ipynb" in started[-1]
+    assert sorted(p.stem for p in tmp_path.iterdir()) == names
+    sentence = one_sentence(hookviz("lab", "hoks"))
+    assert all(name in sentence for name in ("hoks", *names))
+
+
+def test_the_address_that_lab_prints_leads_to_the_notebook(tmp_path: Path) -> None:
+    pytest.importorskip("jupyterlab", reason="the lab extra is not installed")
+    places = ("CONFIG", "DATA", "RUNTIME")
+    environ = dict(os.environ) | {f"JUPYTER_{p}_DIR": str(tmp_path / p) for p in places}
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "hookviz", "lab", "hooks", "--no-browser"],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            said = next((line for line in server.stdout if "http://127.0.0.1:" in line), "")
+            address = said[said.index("http://") :].strip()
+            path, _, token = address.partition("?")
+            assert path.endswith("/lab/tree/hooks.ipynb"), said
+            contents = path.replace("/lab/tree/", "/api/contents/") + f"?content=0&{token}"
+            until = time.monotonic() + 30  # it is printed a moment before it is listened at
+            while True:
+                try:
+                    with urllib.request.urlopen(contents, timeout=30) as answer:  # noqa: S310 - our own address
+                        assert json.load(answer)["path"] == "hooks.ipynb"
+                        break
+                except urllib.error.URLError:
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
+        finally:
+            server.terminate()
 
 
 def test_weights_lists_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

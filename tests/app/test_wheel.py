@@ -37,7 +37,7 @@ def test_wheel_has_assets_notebook_front_end_and_licence(unpacked: Path) -> None
         "assets/vgg16_features.safetensors",
         "assets/chelsea.png",
         "assets/README.md",
-        "notebooks/hookviz.ipynb",
+        *(f"notebooks/{p.name}" for p in (ROOT / "notebooks").glob("*.ipynb")),
         "py.typed",
     ]:
         assert (package / name).is_file(), name
