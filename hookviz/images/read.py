@@ -25,6 +25,7 @@ from hookviz.errors import ImageError
 from hookviz.images.arrays import array_to_rgb, is_array, tensor_to_array
 from hookviz.images.colour import to_rgb
 from hookviz.images.decode import decode, load_open_image
+from hookviz.images.file_upload import is_upload, uploaded_file
 from hookviz.images.limits import MAX_BYTES, MAX_PIXELS, megabytes
 from hookviz.images.picture import Picture, clean_name, pixel_hash
 from hookviz.images.quiet import collected_warnings
@@ -60,7 +61,8 @@ def read_image(
         source: A path; the file's bytes (bytes, bytearray, memoryview); an open binary file (read
             from where it stands); a PIL image; a NumPy array: (H, W), (H, W, C) or (C, H, W) of
             uint8, uint16, bool or floats within 0..1; a tensor of the same kinds, (C, H, W)
-            first; a Picture, which is returned as it is. See arrays.py for the rules in full,
+            first; a Picture, which is returned as it is; the value of an ipywidgets
+            ``FileUpload`` with one file in it, or that file. See arrays.py for the rules in full,
             colour.py for transparency, 16 bits, floats and colour profiles.
         name: What to call it in sentences and files; default the file's base name.
         max_bytes: Largest file, default 50 million bytes.
@@ -108,6 +110,9 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
         return _file_bytes(os.fsdecode(path), name, max_bytes)
     if callable(getattr(source, "read", None)):
         return _stream_bytes(source, name, max_bytes)
+    if is_upload(source):
+        label, data = uploaded_file(source)
+        return _bytes_of(data, name or label, max_bytes)
     raise ImageError(
         f"A {type(source).__name__} is no picture; give a path, bytes, an open file, a PIL image, "
         f"an array or a tensor."

@@ -1,4 +1,4 @@
-"""An upload that arrives in pieces, and the values of the ipywidgets upload control.
+"""An upload that arrives in pieces.
 
 In: pieces of bytes with their place, from a browser. Out: the whole file's bytes, in order, or one
 sentence why not. Must not know: widgets, pictures.
@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hookviz.errors import ImageError
 from hookviz.images.limits import MAX_BYTES, megabytes
 from hookviz.images.picture import clean_name
 
-__all__ = ["PIECE_BYTES", "UploadBuffer", "UploadProgress", "uploaded_files"]
+__all__ = ["PIECE_BYTES", "UploadBuffer", "UploadProgress"]
 
 PIECE_BYTES = 2_000_000
 """What a page should send at a time; larger pieces are taken as well, up to MAX_PIECE_BYTES."""
@@ -219,50 +217,3 @@ class UploadBuffer:
         self._size = 0
         self._sha256 = None
         self._data = bytearray()
-
-
-def uploaded_files(value: Any) -> list[tuple[str, bytes]]:
-    """The files in an ipywidgets ``FileUpload.value``, of version 7 or 8.
-
-    Args:
-        value: Version 8: a tuple of mappings with "name" and "content" (a memoryview). Version 7:
-            a mapping from file name to a mapping with "content" (bytes), and the name again under
-            "metadata". None, () and {} mean no file.
-
-    Returns:
-        Cleaned name and a copy of the bytes of each file, in the order given.
-
-    Raises:
-        ImageError: The value has another shape.
-
-    Examples:
-        >>> uploaded_files(({"name": "a.png", "content": memoryview(b"x")},))
-        [('a.png', b'x')]
-        >>> uploaded_files({"a.png": {"metadata": {"name": "a.png"}, "content": b"x"}})
-        [('a.png', b'x')]
-    """
-    if value is None:
-        return []
-    if isinstance(value, Mapping):
-        items: list[tuple[Any, Any]] = list(value.items())
-    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, memoryview)):
-        items = [(None, item) for item in value]
-    else:
-        raise ImageError(
-            f"An upload's value is a tuple or a dict of files, not {type(value).__name__}."
-        )
-    files = []
-    for key, item in items:
-        if not isinstance(item, Mapping):
-            raise ImageError(f"An uploaded file is a dict, not {type(item).__name__}.")
-        details = item.get("metadata")
-        inner = details.get("name") if isinstance(details, Mapping) else None
-        label = clean_name(str(item.get("name") or inner or key or ""))
-        content = item.get("content")
-        if not isinstance(content, (bytes, bytearray, memoryview)):
-            raise ImageError(
-                f"The uploaded file '{label}' arrived without its bytes.",
-                remedy="Files above about 10 MB are lost by this control: drop the file instead.",
-            )
-        files.append((label, bytes(content)))
-    return files

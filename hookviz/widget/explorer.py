@@ -81,9 +81,9 @@ class Explorer(Hearing):
         self.gallery.after_painting(self._resting.ask)
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
-        self.image_input.observe(self._on_preprocessing, "choice")
+        self.image_input.observe(self._expire_results, "choice")
         self.observe(self._on_layers_set, "layers")
-        self.observe(self._on_image_set, "image")
+        self.observe(self._expire_results, "image")
         self.observe(self._on_model_set, "model")
         self.observe(self._on_run_set, "run")
         self._started = True
@@ -255,19 +255,17 @@ class Explorer(Hearing):
             self.tree.selected = list(self.layers)
 
     def _on_image(self, _change: Any) -> None:
-        if self.image is not self.image_input.value:
-            self.image = self.image_input.value
+        given = self.image_input.value
+        if self.image is not given:
+            if self.image == given:
+                # traitlets tells of changes only; the same photo once more is meant as a new one.
+                self._trait_values["image"] = None
+            self.image = given
         else:
             self._expire_results()
 
-    def _on_image_set(self, _change: Any) -> None:
-        self._expire_results()
-
     @guarded
-    def _on_preprocessing(self, _change: Any) -> None:
-        self._expire_results()
-
-    def _expire_results(self) -> None:
+    def _expire_results(self, _change: Any = None) -> None:
         self.results.expire()
         self.predictions = {}
         self.show_results()
