@@ -28,7 +28,7 @@ export function viewBar(change, choices) {
     });
     return input;
   };
-  const channels = text("view-channels", "Channels", "channels", "all, or 0-15,42", "hv-medium");
+  const channels = text("view-channels", "Channels", "channels", "e.g. 0-15,42", "hv-medium");
   const vmin = text("view-vmin", "Lowest value", "vmin", "min", "hv-short");
   const vmax = text("view-vmax", "Highest value", "vmax", "max", "hv-short");
   const range = h("span", { class: "hv-range", hidden: true }, vmin, "…", vmax);
