@@ -62,6 +62,10 @@ class Explorer(Hearing):
         self._resting = Quiet("hookviz-still", self._update_still, self.show_problem)
         self._started = False
         self._quiet = ""
+        self.jobs = Worker("hookviz-run", self._job_failed)
+        self.running = Running(self)
+        self.choosing = Choosing(self)
+        self.exporting = Exporting(self)
         gallery = MapGallery()
         super().__init__(
             tree=LayerTree(),
@@ -72,10 +76,6 @@ class Explorer(Hearing):
             layers=[],
             **traits,
         )
-        self.jobs = Worker("hookviz-run", self._job_failed)
-        self.running = Running(self)
-        self.choosing = Choosing(self)
-        self.exporting = Exporting(self)
         for part in (self.tree, self.image_input, self.gallery):
             part.tell_problems_to(self._show_alert)
         self.gallery.after_painting(self._resting.ask)
@@ -178,8 +178,10 @@ class Explorer(Hearing):
         self._resting.end()
         self.jobs.close()
         self.exporting.close()
-        for part in (self.gallery, self.tree, self.image_input):
-            part.close()
+        for name in ("gallery", "tree", "image_input"):
+            part = self._trait_values.get(name)
+            if part is not None:  # what could not be made in full is closed, too
+                part.close()
         self.results.clear()
         super().close()
 

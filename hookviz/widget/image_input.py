@@ -82,14 +82,14 @@ class ImageInput(Part):
         self._upload = UploadBuffer(max_bytes)
         self._preset = preprocess
         self._has_model = preprocess is not None
+        self._reader = Worker("hookviz-image", self.show_problem)
+        self._asked = 0
         super().__init__(
             max_bytes=max_bytes,
             samples=list(sample_images()),
             choices=[list(c) for c in PREPROCESSING_CHOICES],
             **traits,
         )
-        self._reader = Worker("hookviz-image", self.show_problem)
-        self._asked = 0
         self.observe(self._on_value, "value")
         self.observe(self._on_choice, "choice")
         if value is not None:
@@ -158,8 +158,7 @@ class ImageInput(Part):
 
     def open(self) -> None:
         """Brings the widget up, also after `close`."""
-        if hasattr(self, "_reader"):
-            self._reader.reopen()
+        self._reader.reopen()
         super().open()
 
     def _on_value(self, _change: Any) -> None:

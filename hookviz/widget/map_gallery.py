@@ -97,8 +97,8 @@ class MapGallery(GalleryHearing):
         self._current = ""
         self._sent: dict[str, int] = {}
         self._after_painting: Callable[[], None] | None = None
-        super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
         self._painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
+        super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
         self.observe(self._on_options, "options")
         self.observe(self._on_activations, "activations")
         self.activations = tuple(activations)
@@ -195,8 +195,7 @@ class MapGallery(GalleryHearing):
 
     def open(self) -> None:
         """Brings the widget up, also after `close`."""
-        if hasattr(self, "_painter"):
-            self._painter.reopen()
+        self._painter.reopen()
         super().open()
 
     # ── inside

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import io
+import sys
 from typing import Any
 
+import anywidget
 import numpy as np
 import pytest
 import torch
@@ -13,7 +16,7 @@ from hookviz.capture import Activation, Capture, list_layers
 from hookviz.errors import HookvizError, ImageError, LayerError, RenderError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.render import GridOptions
-from hookviz.widget import ImageInput, LayerTree, MapGallery
+from hookviz.widget import Explorer, ImageInput, LayerTree, MapGallery
 from hookviz.widget.part import Part, guarded, problem
 from hookviz.widget.view_options import changed_options, view_of
 
@@ -55,6 +58,21 @@ class TestErrors:
             bad._handle_custom_msg(nonsense, [])
         assert bad.alert == {}
         bad.close()
+
+    @pytest.mark.parametrize("kind", [LayerTree, ImageInput, MapGallery, Explorer])
+    def test_a_widget_that_cannot_be_made_is_cleared_away_in_silence(
+        self, kind: type[Part], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(_self: Any, **_traits: Any) -> None:
+            raise RuntimeError("no kernel")
+
+        monkeypatch.setattr(anywidget.AnyWidget, "__init__", broken)
+        seen: list[Any] = []
+        monkeypatch.setattr(sys, "unraisablehook", seen.append)
+        with pytest.raises(RuntimeError, match="no kernel"):
+            kind()
+        gc.collect()  # ipywidgets closes a widget when it is disposed of
+        assert [str(what.exc_value) for what in seen] == []
 
     def test_an_unforeseen_error_is_one_sentence(self) -> None:
         shown = problem(RuntimeError("shapes differ\nlong story"), action={"label": "x", "do": "y"})
