@@ -29,6 +29,7 @@ class GalleryHearing(Part):
     _near: set[str]
     _look: dict[str, Any] | None
     _current: str
+    _turned: str
     _sent: dict[str, int]
 
     @property
@@ -107,6 +108,7 @@ class GalleryHearing(Part):
     def _hear_page(self, content: dict[str, Any], _buffers: Any) -> None:
         if card := self._change(content):
             card.page = max(0, int(content.get("page", 0)))
+            self._turned = card.key
             # The page itself counts up as well: nothing but the picture has to travel.
             self._trait_values["cards"] = [c.public() for c in self._cards.values()]
             self._order(card.key)

@@ -6,6 +6,7 @@ models, runs, images.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -95,6 +96,7 @@ class MapGallery(GalleryHearing):
         self._near: set[str] = set()
         self._look: dict[str, Any] | None = None
         self._current = ""
+        self._turned = ""
         self._sent: dict[str, int] = {}
         self._after_painting: Callable[[], None] | None = None
         self._painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
@@ -212,9 +214,11 @@ class MapGallery(GalleryHearing):
         self._repaint()
 
     def _rank(self, key: Hashable) -> tuple[int, int]:
-        """What is drawn next: the card in use, what is near the screen, the rest from the top."""
+        """What is drawn next: the card in use, what is near the screen, the rest, pages ahead."""
         if key == "after":
             return (3, 0)
+        if isinstance(key, tuple):  # a page that nobody has asked for yet
+            return (4, 0)
         place = list(self._cards).index(str(key)) if key in self._cards else 0
         return (0 if key == self._current else 1 if key in self._near else 2, place)
 
@@ -264,3 +268,15 @@ class MapGallery(GalleryHearing):
         card.page = painted.facts["page"]
         self._sent[key] = version
         self.send({**message, **painted.facts}, buffers=[painted.png])
+        if key == self._turned and card.page + 1 < painted.facts["pages"]:
+            self._painter.later(("ahead", key), lambda _cancelled: self._paint_ahead(key))
+        self._turned = ""
+
+    def _paint_ahead(self, key: str) -> None:
+        """Paints the page after the one that was turned to: who turns pages will ask for it."""
+        card = self._cards.get(key)
+        if card is None or card.activation is None or card.statistics:
+            return
+        options = self.options_of(card).replace(page=card.page + 1)
+        with contextlib.suppress(RenderError):
+            self._box.paint(card.activation, options, card.origin or self._plain)
