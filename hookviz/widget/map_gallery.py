@@ -55,6 +55,14 @@ class Figures(Mapping[str, Figure]):
     def __len__(self) -> int:
         return len(self._cards())
 
+    # A Mapping is compared by its values: each comparison, and traitlets makes one whenever the
+    # trait is set, would draw every figure twice.
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
     def __repr__(self) -> str:
         return f"Figures({list(self)})"
 

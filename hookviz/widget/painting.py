@@ -113,7 +113,9 @@ class PaintBox:
         Raises:
             RenderError: The activation cannot be drawn in that way.
         """
-        key = (id(activation), id(origin), options, statistics)
+        # A run's records are made anew at its end around the tensors that arrived before it.
+        what = (activation.label, activation.module_type)
+        key = (id(activation.tensor), what, id(origin), options, statistics)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
@@ -135,7 +137,7 @@ class PaintBox:
         }
         painted = Painted(png, facts)
         with self._lock:
-            # The activation is kept beside the picture: its id must not be given to another one.
+            # The tensor is kept beside the picture: its id must not be given to another one.
             before = self._kept.pop(key, None)
             self._kept[key] = (activation, origin, painted)
             self._bytes += len(png) - (len(before[2].png) if before else 0)
@@ -146,7 +148,7 @@ class PaintBox:
 
     def _range_of(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
         with self._lock:
-            known = self._ranges.get(id(activation))
+            known = self._ranges.get(id(activation.tensor))
         if known is not None:
             return known[1]
         tensor = activation.tensor
@@ -164,7 +166,7 @@ class PaintBox:
         with self._lock:
             if len(self._ranges) >= _RANGES_KEPT:
                 self._ranges.clear()
-            self._ranges[id(activation)] = (activation, facts)
+            self._ranges[id(activation.tensor)] = (activation, facts)
         return facts
 
 

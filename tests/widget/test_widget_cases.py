@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from hookviz.errors import ImageError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.models import LoadedModel
-from hookviz.widget import Explorer, explore, running
+from hookviz.widget import Explorer, explore, map_gallery, painting, running, still
 
 
 def png(value: int = 90, side: int = 24) -> bytes:
@@ -195,8 +195,6 @@ def test_a34_f_a_layer_that_gives_nothing_this_time_loses_its_old_picture(make_p
 def test_a34_g_one_picture_is_published_per_run_and_no_figure_as_a_value(
     app: Explorer, gallery_page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hookviz.widget import still
-
     told: list[dict[str, Any]] = []
     arrived = threading.Semaphore(0)
 
@@ -217,3 +215,31 @@ def test_a34_g_one_picture_is_published_per_run_and_no_figure_as_a_value(
         assert len(told) == count
     assert {what["transient"]["display_id"] for what in told} == {"display"}
     assert all(what["update"] for what in told)
+
+
+def test_a_run_draws_each_card_once(
+    app: Explorer, gallery_page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+    for module in (painting, map_gallery):
+        plain = module.draw_card
+
+        def draw(activation: Any, *rest: Any, plain: Any = plain, **more: Any) -> Any:
+            drawn.append(activation.label)
+            return plain(activation, *rest, **more)
+
+        monkeypatch.setattr(module, "draw_card", draw)
+    monkeypatch.setattr(still, "_publisher", lambda: None)
+    app._still.id = "display"
+    gallery_page.look()
+    app.image, app.layers = png(), ["conv", "relu", "fc"]
+    labels = ["conv", "relu call 1 of 2", "relu call 2 of 2", "fc"]
+    for count in (1, 2):
+        app.image = png(40 * count)
+        run(app)
+        time.sleep(0.8)  # the static picture is made half a second after the last grid
+        assert sorted(drawn) == sorted(labels * count)
+    assert list(app.figures) == labels
+    assert app.figures == app.figures
+    assert app.figures != type(app.figures)(app.gallery)
+    assert sorted(drawn) == sorted(labels * 2)
