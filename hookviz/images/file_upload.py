@@ -70,7 +70,7 @@ def is_upload(value: Any) -> bool:
         (True, False, True)
     """
     if isinstance(value, Mapping):
-        return True
+        return "content" in value or all(isinstance(v, Mapping) for v in value.values())
     return isinstance(value, (tuple, list)) and all(isinstance(v, Mapping) for v in value)
 
 

@@ -18,9 +18,9 @@ __all__ = ["Picture", "clean_name", "pixel_hash"]
 MAX_NAME = 80
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture as hookviz looks at it.
+    """A picture as hookviz looks at it. Equal only to itself; the same source has the same sha256.
 
     Attributes:
         image: The pixels, a PIL image of mode RGB, upright, fully decoded. Treat it as read-only;

@@ -259,9 +259,6 @@ class Explorer(Hearing):
     def _on_image(self, _change: Any) -> None:
         given = self.image_input.value
         if self.image is not given:
-            if self.image == given:
-                # traitlets tells of changes only; the same photo once more is meant as a new one.
-                self._trait_values["image"] = None
             self.image = given
         else:
             self._expire_results()

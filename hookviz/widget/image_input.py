@@ -221,9 +221,6 @@ class ImageInput(Part):
     def _take(self, source: Any, name: str | None = None) -> None:
         picture = read_image(source, name=name, max_bytes=self.max_bytes)
         self.clear_problem()
-        if picture == self.value:
-            # traitlets tells of changes only; the same photo once more is meant as a new one.
-            self._trait_values["value"] = None
         self.value = picture
 
     # ── messages of the page
