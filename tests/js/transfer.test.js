@@ -75,6 +75,11 @@ describe("image input", () => {
     drop([file(200, "big.png")]);
     expect(model.types()).toEqual(["pictures", "problem"]);
     expect(model.sent.at(-1).message).toContain("big.png");
+    expect(model.sent.at(-1).remedy).toContain("smaller");
+  });
+  test("empty: the remedy is another file, not a smaller one", () => {
+    drop([file(0, "empty.png")]);
+    expect(model.sent.at(-1)).toMatchObject({ message: "“empty.png” is empty.", remedy: "Choose another file." });
   });
   test("a drop without a file says so", () => {
     drop([]);

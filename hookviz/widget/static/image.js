@@ -52,7 +52,8 @@ export function renderImage({ model, el }) {
   async function take(chosen) {
     const problem = refusal(chosen, model.get("max_bytes") ?? Infinity);
     if (problem) {
-      model.send({ type: "problem", message: problem, remedy: "Choose a smaller image file." });
+      const remedy = chosen.size ? "Choose a smaller image file." : "Choose another file.";
+      model.send({ type: "problem", message: problem, remedy });
       return;
     }
     sending.abort();
