@@ -650,6 +650,10 @@ class TestLife:
         assert last["transient"] == {"display_id": "display"}
         png = base64.b64decode(last["data"]["image/png"])
         assert Image.open(BytesIO(png)).width == still.WIDTH
+        app.gallery._hear_near({"keys": ["conv#1"]}, [])  # nothing on the pictures has changed
+        assert app.wait(30)
+        time.sleep(0.8)  # a second one would come after half a second
+        assert len(told) == 1
 
     def test_displayed_once_with_one_picture_behind_it(
         self, app: Explorer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
