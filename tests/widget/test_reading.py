@@ -87,14 +87,18 @@ def test_of_several_photos_the_newest_is_read_and_each_is_answered(
     assert answered == ["a.png", "b.png", "c.png"]
 
 
-def test_run_pressed_right_after_a_drop_runs_the_dropped_photo(
-    app: Explorer, image_page: Any, page: Any, reader: Reader
-) -> None:
+def press_run_while_reading(app: Explorer, image_page: Any, page: Any, reader: Reader) -> None:
     image_page.say("sample", name="coffee.png")
     app.layers = ["conv"]
     upload(image_page, png(200), "dropped.png")
     assert reader.entered.acquire(timeout=20)
     page.say("run")
+
+
+def test_run_pressed_right_after_a_drop_runs_the_dropped_photo(
+    app: Explorer, image_page: Any, page: Any, reader: Reader
+) -> None:
+    press_run_while_reading(app, image_page, page, reader)
     time.sleep(0.1)  # the run has every chance to take the older photo
     reader.gate.release()
     assert app.wait(30)
@@ -105,11 +109,7 @@ def test_run_pressed_right_after_a_drop_runs_the_dropped_photo(
 def test_a_run_that_waits_for_a_photo_can_be_cancelled(
     app: Explorer, image_page: Any, page: Any, reader: Reader
 ) -> None:
-    image_page.say("sample", name="coffee.png")
-    app.layers = ["conv"]
-    upload(image_page, png(200), "dropped.png")
-    assert reader.entered.acquire(timeout=20)
-    page.say("run")
+    press_run_while_reading(app, image_page, page, reader)
     page.say("cancel")
     assert app.jobs.wait(5)
     assert app.run is None
