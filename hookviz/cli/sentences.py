@@ -76,8 +76,8 @@ def _usage_as_sentence() -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
-        if isinstance(error, click.exceptions.NoArgsIsHelpError):
-            raise
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            raise  # click from 8.2 on shows its help that way
         path = error.ctx.command_path if error.ctx else "hookviz"
         said = " ".join(error.format_message().split())
         end = "" if said.endswith((".", "?", "!")) else "."
