@@ -257,11 +257,7 @@ class Explorer(Hearing):
             self.tree.selected = list(self.layers)
 
     def _on_image(self, _change: Any) -> None:
-        given = self.image_input.value
-        if self.image is not given:
-            self.image = given
-        else:
-            self._expire_results()
+        self.image = self.image_input.value
 
     @guarded
     def _expire_results(self, _change: Any = None) -> None:

@@ -135,11 +135,6 @@ class ImageInput(Part):
             return None
         return network_input(self.value, self.preprocessing, **where)
 
-    @property
-    def reading(self) -> bool:
-        """Whether a picture that the page sent is being read."""
-        return not self._reader.wait(0)
-
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until what the page sent is read.
 
