@@ -39,7 +39,7 @@ import torchvision
 from PIL import Image
 
 from hookviz.render import GridOptions, draw
-from hookviz.render.colours import colour_table, packed
+from hookviz.render._colours import colour_table, packed
 
 WIDTH, DPI = 1200, 100
 LAYERS = [
