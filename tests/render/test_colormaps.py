@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 
 from hookviz.render import _colormaps as colormaps
-from hookviz.render._colours import colour_table, palette
+from hookviz.render import colour_table, palette
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions
-from hookviz.render._checks import parse_channels
+from hookviz.render import GridOptions, parse_channels
 from hookviz.render._options import LAYOUTS, ORDERS, SUMMARIES
 from hookviz.render._page import ticks
 from hookviz.render._wording import middle_ellipsis, value

@@ -474,7 +474,7 @@ def test_input_and_summary_tiles_stand_beside_the_grid():
 
 
 def test_mean_tile_is_the_mean_and_components_do_not_depend_on_the_solver():
-    from hookviz.render._measure import extents
+    from hookviz.render import extents
     from hookviz.render._summary import _max, _mean, principal_components
 
     maps = torch.randn(7, 5, 6)

@@ -7,8 +7,7 @@ import torch
 
 from hookviz.capture import Activation
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions, PictureFacts, draw, feature_grid
-from hookviz.render._layout import arrange
+from hookviz.render import GridOptions, PictureFacts, arrange, draw, feature_grid
 from hookviz.render._reading import Hints, read_axes, token_grid
 
 
