@@ -22,8 +22,8 @@ from torchvision.transforms.functional import normalize, pil_to_tensor, resize
 from hookviz.bundled import bundled_file
 from hookviz.errors import HookvizError
 from hookviz.models import expected_input, feed, list_models, load_model, predictions
-from hookviz.models.filling import without_filling
-from hookviz.models.predictions import describe
+from hookviz.models._filling import without_filling
+from hookviz.models._predictions import describe
 
 SMALLEST = 64
 

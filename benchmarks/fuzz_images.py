@@ -255,7 +255,7 @@ def examine(first: int, count: int, seed: int, files: dict[str, list[bytes]], ta
     """Reads mutations first … first + count − 1 and enters what came of them."""
     from hookviz.errors import ImageError
     from hookviz.images import read_image
-    from hookviz.images.limits import MAX_PIXELS
+    from hookviz.images._limits import MAX_PIXELS
 
     for number in range(first, first + count):
         kind, way, data = mutation(number, seed, files)

@@ -38,8 +38,8 @@ import torch.nn.functional as F
 import torchvision
 from PIL import Image
 
-from hookviz.render import GridOptions, draw
-from hookviz.render.colours import colour_table, packed
+from hookviz.render import GridOptions, colour_table, draw
+from hookviz.render._colours import packed
 
 WIDTH, DPI = 1200, 100
 LAYERS = [

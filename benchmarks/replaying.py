@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.capture import Capture
-from hookviz.capture.hooks import parameter_names
-from hookviz.capture.layers import LayerTree
-from hookviz.capture.leaves import leaves
-from hookviz.capture.rebuild import change_leaves
+from hookviz.capture._hooks import parameter_names
+from hookviz.capture._layers import LayerTree
+from hookviz.capture._leaves import leaves
+from hookviz.capture._rebuild import change_leaves
 
 __all__ = ["Result", "replay"]
 

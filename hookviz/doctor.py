@@ -141,8 +141,7 @@ def _servers() -> dict[str, list[Path]]:
 
 
 def _cache() -> Finding:
-    from hookviz.models import cached_weights
-    from hookviz.models.weights import cache_folder
+    from hookviz.models import cache_folder, cached_weights
 
     folder = cache_folder()
     parent = next((p for p in [folder, *folder.parents] if p.exists()), folder)

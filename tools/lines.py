@@ -52,7 +52,9 @@ def python_lines(path: Path) -> int:
 def script_lines(path: Path) -> int:
     """The code lines of a JavaScript or CSS file."""
     text = re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
-    return sum(bool(line.strip()) and not line.strip().startswith("//") for line in text.split("\n"))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("//") for line in text.split("\n")
+    )
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ files, widgets.
 
 from __future__ import annotations
 
-from hookviz.capture.activation import Activation, Kind
-from hookviz.capture.changes import (
+from hookviz.capture._activation import Activation, Kind
+from hookviz.capture._changes import (
     add_noise,
     clamp_gradients,
     patch,
@@ -15,16 +15,16 @@ from hookviz.capture.changes import (
     replace_input,
     replace_output,
 )
-from hookviz.capture.channels import scale_channels, zero_channels
-from hookviz.capture.clip import GradientClipping, clip_gradients
-from hookviz.capture.edits import Editing, edit
-from hookviz.capture.effect import Effect, effect
-from hookviz.capture.layers import LayerInfo, LayerSelector, list_layers, select_layers
-from hookviz.capture.loaders import extract_features
-from hookviz.capture.session import Capture
-from hookviz.capture.sites import Edit
-from hookviz.capture.verbose import ExecutionRow, VerboseExecution
-from hookviz.capture.wrappers import FeatureExtractor
+from hookviz.capture._channels import scale_channels, zero_channels
+from hookviz.capture._clip import GradientClipping, clip_gradients
+from hookviz.capture._edits import Editing, edit
+from hookviz.capture._effect import Effect, effect
+from hookviz.capture._layers import LayerInfo, LayerSelector, list_layers, select_layers
+from hookviz.capture._loaders import extract_features
+from hookviz.capture._session import Capture
+from hookviz.capture._sites import Edit
+from hookviz.capture._verbose import ExecutionRow, VerboseExecution
+from hookviz.capture._wrappers import FeatureExtractor
 
 __all__ = [
     "Activation",

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import click
 
-from hookviz.cli.installation import doctor, lab, weights
-from hookviz.cli.looking import layers, maps, models, reproduce
-from hookviz.cli.sentences import SentenceGroup
+from hookviz.cli._installation import doctor, lab, weights
+from hookviz.cli._looking import layers, maps, models, reproduce
+from hookviz.cli._sentences import SentenceGroup
 from hookviz.version import __version__
 
 __all__ = ["cli", "main"]

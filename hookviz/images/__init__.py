@@ -6,18 +6,22 @@ Must not know: models, hooks, figures, widgets.
 
 from __future__ import annotations
 
-from hookviz.images.geometry import Box
-from hookviz.images.network_input import NetworkInput, network_input
-from hookviz.images.picture import Picture
-from hookviz.images.preprocessing import Preprocessing
-from hookviz.images.read import read_image
-from hookviz.images.samples import sample_image, sample_images
+from hookviz.images._geometry import Box
+from hookviz.images._limits import MAX_BYTES
+from hookviz.images._network_input import NetworkInput, network_input
+from hookviz.images._picture import Picture
+from hookviz.images._preprocessing import Preprocessing
+from hookviz.images._read import read_image
+from hookviz.images._samples import sample_image, sample_images
+from hookviz.images._upload import UploadBuffer
 
 __all__ = [
+    "MAX_BYTES",
     "Box",
     "NetworkInput",
     "Picture",
     "Preprocessing",
+    "UploadBuffer",
     "network_input",
     "read_image",
     "sample_image",

@@ -5,15 +5,21 @@ In: a name, a file or a module. Out: a LoadedModel. Must not know: pictures, hoo
 
 from __future__ import annotations
 
-from hookviz.models.bundled_vgg16 import bundled_weights_ok
-from hookviz.models.devices import choose_device, free_memory, is_out_of_memory, out_of_memory
-from hookviz.models.feeding import InputHints, expected_input, feed
-from hookviz.models.loaded import LoadedModel, Task
-from hookviz.models.loading import load_model
-from hookviz.models.predictions import Predictions, predictions
-from hookviz.models.report import WeightsReport
-from hookviz.models.weights import CachedFile, WeightsInfo, cached_weights, list_weights
-from hookviz.models.zoo import list_models
+from hookviz.models._bundled_vgg16 import bundled_weights_ok
+from hookviz.models._devices import choose_device, free_memory, is_out_of_memory, out_of_memory
+from hookviz.models._feeding import InputHints, expected_input, feed
+from hookviz.models._loaded import LoadedModel, Task
+from hookviz.models._loading import load_model
+from hookviz.models._predictions import Predictions, predictions
+from hookviz.models._report import WeightsReport
+from hookviz.models._weights import (
+    CachedFile,
+    WeightsInfo,
+    cache_folder,
+    cached_weights,
+    list_weights,
+)
+from hookviz.models._zoo import list_models
 
 __all__ = [
     "CachedFile",
@@ -24,6 +30,7 @@ __all__ = [
     "WeightsInfo",
     "WeightsReport",
     "bundled_weights_ok",
+    "cache_folder",
     "cached_weights",
     "choose_device",
     "expected_input",

@@ -21,8 +21,8 @@ from hookviz.capture import Activation, select_layers
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_model
-from hookviz.run.forward import failing_layer, run_model
-from hookviz.run.record import Run
+from hookviz.run._forward import failing_layer, run_model
+from hookviz.run._record import Run
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from hookviz.models import LoadedModel, load_model
-from hookviz.widget.choosing import is_at_hand
-from hookviz.widget.explorer import Explorer
-from hookviz.widget.image_input import ImageInput
-from hookviz.widget.layer_tree import LayerTree
-from hookviz.widget.map_gallery import MapGallery
+from hookviz.widget._choosing import is_at_hand
+from hookviz.widget._explorer import Explorer
+from hookviz.widget._image_input import ImageInput
+from hookviz.widget._layer_tree import LayerTree
+from hookviz.widget._map_gallery import MapGallery
 
 __all__ = ["Explorer", "ImageInput", "LayerTree", "MapGallery", "explore"]
 

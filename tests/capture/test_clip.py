@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hookviz.capture.clip import clip_gradients
+from hookviz.capture import clip_gradients
 from hookviz.errors import CaptureError
 
 

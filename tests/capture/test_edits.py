@@ -12,20 +12,21 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hookviz.capture.activation import Activation
-from hookviz.capture.changes import (
+from hookviz.capture import (
+    Activation,
+    Capture,
     add_noise,
     clamp_gradients,
+    edit,
+    effect,
     patch,
     replace_gradient,
     replace_input,
     replace_output,
+    scale_channels,
+    zero_channels,
 )
-from hookviz.capture.channels import scale_channels, zero_channels
-from hookviz.capture.edits import edit
-from hookviz.capture.effect import effect
-from hookviz.capture.rebuild import change_leaves
-from hookviz.capture.session import Capture
+from hookviz.capture._rebuild import change_leaves
 from hookviz.errors import CaptureError, LayerError
 
 

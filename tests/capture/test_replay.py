@@ -86,7 +86,7 @@ def test_arguments_that_are_no_tensors_and_state_set_from_outside():
 
 def test_a_wrong_record_is_found(monkeypatch):
     # What a capture without copies would record: the in-place ReLU has been there already.
-    import hookviz.capture.session as session
+    import hookviz.capture._session as session
 
     monkeypatch.setattr(session, "make_snapshot", lambda **_: lambda tensor: tensor.detach())
     net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True))

@@ -12,9 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from hookviz.capture.loaders import extract_features
-from hookviz.capture.verbose import VerboseExecution
-from hookviz.capture.wrappers import FeatureExtractor
+from hookviz.capture import FeatureExtractor, VerboseExecution, extract_features
 from hookviz.errors import CaptureError, LayerError
 
 

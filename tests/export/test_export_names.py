@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.errors import ExportError
-from hookviz.export.names import (
+from hookviz.export._names import (
     NameBook,
     activation_stem,
     channel_ending,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
 from hookviz.errors import ExportError
-from hookviz.export.metadata import read_png_facts
-from hookviz.export.png import png_size, read_texts, text_chunks, with_texts
+from hookviz.export import read_png_facts
+from hookviz.export._png import png_size, read_texts, text_chunks, with_texts
 
 WRITTEN = {"Software": "hookviz 0.1.0", "record": "{}"}
 

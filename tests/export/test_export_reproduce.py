@@ -14,11 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.errors import ExportError
-from hookviz.export import RunFacts, read_png_facts, reproduce_png, write_export
-from hookviz.export.png import text_chunks, with_texts
-from hookviz.export.reproduce import needs_inputs
+from hookviz.export import RunFacts, needs_inputs, read_png_facts, reproduce_png, write_export
+from hookviz.export._png import text_chunks, with_texts
 from hookviz.render import GridOptions
 
 Make = Callable[..., Activation]

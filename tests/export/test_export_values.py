@@ -11,9 +11,9 @@ import safetensors
 import safetensors.torch
 import torch
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.errors import ExportError
-from hookviz.export.values import write_values
+from hookviz.export._values import write_values
 
 
 def record(tensor: torch.Tensor) -> Activation:

@@ -15,10 +15,11 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.errors import ExportError, RenderError
-from hookviz.export import RunFacts, draw_activation, execution, read_png_facts, write_export
-from hookviz.export.png import png_size
+from hookviz.export import RunFacts, draw_activation, read_png_facts, write_export
+from hookviz.export import _execution as execution
+from hookviz.export._png import png_size
 from hookviz.render import GridOptions, single_channel
 
 Make = Callable[..., Activation]
@@ -542,7 +543,7 @@ def test_many_channels_in_bundles_are_all_written_in_their_own_files(
     tmp_path: Path, facts: RunFacts, record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execution, "_BUNDLE_FILES", 3)
-    monkeypatch.setattr("hookviz.export.channels._BATCH", 40)
+    monkeypatch.setattr("hookviz.export._channels._BATCH", 40)
     tensor = torch.arange(23.0)[None, :, None, None].expand(1, 23, 2, 3).contiguous()
     options = GridOptions(scale="fixed", vmin=0, vmax=255, cmap="gray", style="light")
     result = write_export(

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images import read_image, sample_image, sample_images
-from hookviz.images.picture import Picture, pixel_hash
+from hookviz.images import Picture, read_image, sample_image, sample_images
+from hookviz.images._picture import pixel_hash
 
 RNG = np.random.default_rng(0)
 PHOTO = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)

@@ -11,7 +11,7 @@ from PIL import Image, ImageCms, features
 
 from hookviz.errors import ImageError
 from hookviz.images import network_input, read_image
-from hookviz.images.decode import png_essentials
+from hookviz.images._decode import png_essentials
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 

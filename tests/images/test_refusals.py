@@ -14,9 +14,9 @@ from PIL import Image
 
 from hookviz.errors import ImageError
 from hookviz.images import read_image, sample_image
-from hookviz.images.headers import MAX_SCAN_WORK
-from hookviz.images.picture import clean_name
-from hookviz.images.signatures import ACCEPTED, file_kind
+from hookviz.images._headers import MAX_SCAN_WORK
+from hookviz.images._picture import clean_name
+from hookviz.images._signatures import ACCEPTED, file_kind
 
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj "
@@ -422,7 +422,7 @@ def test_reading_in_many_threads(encode):
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "QOI", "PPM"])
 def test_decoding_ends_when_its_time_is_over(kind, encode, monkeypatch):
-    monkeypatch.setattr("hookviz.images.decode.MAX_SECONDS", -1.0)
+    monkeypatch.setattr("hookviz.images._decode.MAX_SECONDS", -1.0)
     error = refused_alone(encode(Image.new("RGB", (9, 9)), kind))
     assert "that takes more than" in error.message
 

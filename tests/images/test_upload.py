@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images import read_image
-from hookviz.images.file_upload import uploaded_files
-from hookviz.images.upload import PIECE_BYTES, UploadBuffer
+from hookviz.images import UploadBuffer, read_image
+from hookviz.images._file_upload import uploaded_files
+from hookviz.images._upload import PIECE_BYTES
 
 DATA = os.urandom(5_000_000)
 

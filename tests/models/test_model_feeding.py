@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookviz.errors import ModelError
 from hookviz.models import LoadedModel, expected_input, feed, load_model, predictions
-from hookviz.models.zoo import architecture
+from hookviz.models._zoo import architecture
 
 
 def picture(side: int = 64) -> Tensor:

@@ -7,8 +7,8 @@ import torchvision.models as tv
 
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models import list_models, list_weights, load_model
-from hookviz.models.torchvision_models import _from_member
-from hookviz.models.zoo import architecture, find_member, members
+from hookviz.models._torchvision_models import _from_member
+from hookviz.models._zoo import architecture, find_member, members
 
 ALL = [
     pytest.param(name, member, id=f"{name}-{member.name}")

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hookviz.errors import DeviceError, ModelError, WeightsError
+from hookviz.models import _devices as devices_room
 from hookviz.models import choose_device, load_model, out_of_memory
-from hookviz.models import devices as devices_room
 
 
 class Net(nn.Module):

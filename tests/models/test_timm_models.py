@@ -12,7 +12,7 @@ from PIL import Image
 
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models import feed, load_model, predictions
-from hookviz.models.presets import timm_preset
+from hookviz.models._presets import timm_preset
 
 timm = pytest.importorskip("timm", reason="timm is not installed (extra timm)")
 
@@ -66,8 +66,8 @@ def test_an_unknown_name_offers_the_closest() -> None:
 
 
 def test_offline_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("hookviz.models.timm_models._cached", lambda config: False)
-    monkeypatch.setattr("hookviz.models.timm_models._reachable", lambda host: False)
+    monkeypatch.setattr("hookviz.models._timm_models._cached", lambda config: False)
+    monkeypatch.setattr("hookviz.models._timm_models._reachable", lambda host: False)
     with pytest.raises(WeightsError) as caught:
         load_model("timm:resnet10t")
     assert "cannot be reached" in str(caught.value)

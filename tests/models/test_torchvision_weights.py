@@ -13,7 +13,7 @@ import torchvision.models as tv
 
 from hookviz.errors import WeightsError
 from hookviz.models import feed, load_model, predictions
-from hookviz.models.zoo import architecture, default_member
+from hookviz.models._zoo import architecture, default_member
 
 # One of each kind of builder that does something of its own with its weights.
 KINDS = [

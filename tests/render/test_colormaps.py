@@ -6,8 +6,8 @@ import importlib
 
 import numpy as np
 
-from hookviz.render import colormaps
-from hookviz.render.colours import colour_table, palette
+from hookviz.render import _colormaps as colormaps
+from hookviz.render import colour_table, palette
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:

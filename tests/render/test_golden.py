@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw, draw_statistics
 
 GOLDEN = Path(__file__).parent / "golden"

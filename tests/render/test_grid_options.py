@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions
-from hookviz.render.checks import parse_channels
-from hookviz.render.options import LAYOUTS, ORDERS, SUMMARIES
-from hookviz.render.page import ticks
-from hookviz.render.wording import middle_ellipsis, value
+from hookviz.render import GridOptions, parse_channels
+from hookviz.render._options import LAYOUTS, ORDERS, SUMMARIES
+from hookviz.render._page import ticks
+from hookviz.render._wording import middle_ellipsis, value
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookviz.render import GridOptions, draw, single_channel
-from hookviz.render.levels import ABOVE, BELOW, NAN, NEGINF, POSINF, to_levels
+from hookviz.render import GridOptions, draw, single_channel, to_levels
+from hookviz.render._levels import ABOVE, BELOW, NAN, NEGINF, POSINF
 
 
 def levels_of(values: list[float], low: float, high: float, dtype=torch.float32):

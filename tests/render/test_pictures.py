@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     GridOptions,
@@ -474,8 +474,8 @@ def test_input_and_summary_tiles_stand_beside_the_grid():
 
 
 def test_mean_tile_is_the_mean_and_components_do_not_depend_on_the_solver():
-    from hookviz.render.measure import extents
-    from hookviz.render.summary import _max, _mean, principal_components
+    from hookviz.render import extents
+    from hookviz.render._summary import _max, _mean, principal_components
 
     maps = torch.randn(7, 5, 6)
     found = extents(maps)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hookviz.capture.activation import Activation
+from hookviz.capture import Activation
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions, PictureFacts, draw, feature_grid
-from hookviz.render.layout import arrange
-from hookviz.render.reading import Hints, read_axes, token_grid
+from hookviz.render import GridOptions, PictureFacts, arrange, draw, feature_grid
+from hookviz.render._reading import Hints, read_axes, token_grid
 
 
 def activation(shape, kind="", layer="layer", leaf="", tensor=None):

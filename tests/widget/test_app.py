@@ -17,8 +17,10 @@ import hookviz
 from hookviz.errors import DeviceError, HookvizError, LayerError, ModelError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.models import LoadedModel
-from hookviz.widget import Explorer, MapGallery, cells, explore, running
-from hookviz.widget.shapes import expected_rows
+from hookviz.widget import Explorer, MapGallery, explore
+from hookviz.widget import _cells as cells
+from hookviz.widget import _running as running
+from hookviz.widget._shapes import expected_rows
 
 
 def hook_count(module: nn.Module) -> int:
@@ -500,7 +502,7 @@ class TestExport:
     def test_a_zip_goes_to_the_page_in_pieces(
         self, app: Explorer, page: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import hookviz.widget.exporting as exporting
+        import hookviz.widget._exporting as exporting
 
         monkeypatch.setattr(exporting, "_PIECE", 1000)
         ready(app, "conv")
@@ -521,7 +523,7 @@ class TestExport:
     def test_zips_that_nobody_fetches_are_let_go_of(
         self, app: Explorer, page: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import hookviz.widget.exporting as exporting
+        import hookviz.widget._exporting as exporting
 
         made: list[Any] = []
         plain = exporting.tempfile.TemporaryFile
@@ -584,7 +586,7 @@ class TestLife:
         self, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         where = [("cell", "1")]
-        import hookviz.widget.explorer as explorer
+        import hookviz.widget._explorer as explorer
 
         monkeypatch.setattr(explorer, "current_cell", lambda: where[0])
         monkeypatch.setattr(cells, "_apps", {})
@@ -628,7 +630,7 @@ class TestLife:
 
         from PIL import Image
 
-        from hookviz.widget import still
+        from hookviz.widget import _still as still
 
         told: list[dict[str, Any]] = []
 

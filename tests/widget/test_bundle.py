@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hookviz.widget.bundle import STATIC, module_text, style_text
+from hookviz.widget._bundle import STATIC, module_text, style_text
 
 ENTRIES = ("app.js", "tree.js", "image.js", "gallery.js")
 

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from hookviz.widget.jobs import Worker
+from hookviz.widget._jobs import Worker
 
 
 @pytest.fixture

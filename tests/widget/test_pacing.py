@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hookviz.widget.pacing import Quiet, Teller, Throttle
+from hookviz.widget._pacing import Quiet, Teller, Throttle
 
 
 def test_throttle_lets_the_first_through_and_then_one_per_interval() -> None:

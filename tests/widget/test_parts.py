@@ -17,8 +17,8 @@ from hookviz.errors import HookvizError, ImageError, LayerError, RenderError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.render import GridOptions
 from hookviz.widget import Explorer, ImageInput, LayerTree, MapGallery
-from hookviz.widget.part import Part, guarded, problem
-from hookviz.widget.view_options import changed_options, view_of
+from hookviz.widget._part import Part, guarded, problem
+from hookviz.widget._view_options import changed_options, view_of
 
 
 def png(width: int = 40, height: int = 30, value: int = 90) -> bytes:
@@ -379,7 +379,7 @@ class TestMapGallery:
     def test_a_drawing_that_breaks_is_shown_and_the_rest_is_drawn(
         self, net: nn.Module, make_page: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import hookviz.widget.painting as painting
+        import hookviz.widget._painting as painting
 
         real = painting.draw
 

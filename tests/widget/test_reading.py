@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.widget import Explorer, image_input
+from hookviz.widget import Explorer
+from hookviz.widget import _image_input as image_input
 
 
 def png(value: int) -> bytes:

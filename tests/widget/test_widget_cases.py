@@ -16,7 +16,11 @@ from torch import Tensor, nn
 from hookviz.errors import ImageError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.models import LoadedModel
-from hookviz.widget import Explorer, explore, map_gallery, painting, running, still
+from hookviz.widget import Explorer, explore
+from hookviz.widget import _map_gallery as map_gallery
+from hookviz.widget import _painting as painting
+from hookviz.widget import _running as running
+from hookviz.widget import _still as still
 
 
 def png(value: int = 90, side: int = 24) -> bytes:

@@ -1,0 +1,265 @@
+"""Gradients clipped by hooks on the parameters.
+
+In: a model and a limit. Out: a handle whose hooks clip until it is removed.
+Must not know: layers, captures, pictures, the optimiser's inside.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.optim import Optimizer
+
+from hookviz.capture._clip_limit import Limit, NonFinite, Over
+from hookviz.errors import CaptureError
+
+__all__ = ["GradientClipping", "clip_gradients"]
+
+When = Literal["gradient", "backward", "step"]
+
+
+def clip_gradients(
+    model: nn.Module,
+    *,
+    value: float | None = None,
+    norm: float | None = None,
+    norm_type: float = 2.0,
+    when: When | None = None,
+    over: Over | None = None,
+    optimizer: Optimizer | None = None,
+    nonfinite: NonFinite = "keep",
+    foreach: bool | None = None,
+) -> GradientClipping:
+    """Clips the gradients of a model's parameters by hooks on the parameters.
+
+    The hooks stay until the handle's ``remove()``, or to the end of a ``with`` block; dropping the
+    handle keeps them, as with PyTorch's own. Frozen parameters (``requires_grad=False``) are
+    skipped. A parameter that is unfrozen, replaced or initialised later is hooked after the next
+    forward of ``model`` (or by ``refresh()``); one frozen later receives no gradient and so is
+    left alone.
+
+    When clipping acts changes the result. With two backward passes that bring one parameter the
+    gradients [2, 0] and [0, 2]:
+
+    ========================================  ===========  ======================================
+    call                                      ``.grad``    what happened
+    ========================================  ===========  ======================================
+    ``norm=1`` (``when="backward"``)          [.447,.894]  the sum so far clipped after each pass
+    ``norm=1, when="step"``                   [.707,.707]  the sum clipped once, at the end
+    ``norm=1, when="gradient"``               [1, 1]       each pass clipped, then added
+    ``value=1`` (``when="gradient"``)         [1, 1]       each pass clipped, then added
+    ========================================  ===========  ======================================
+
+    Two passes of [2, 0] and ``value=1`` therefore reach [2, 0]: a limit on each pass is no limit
+    on the sum. For a limit on the sum take ``when="backward"`` or ``when="step"``.
+
+    Args:
+        model: Whose parameters are meant (each once, shared ones too).
+        value: Every element is limited to [-value, value] (of a complex one the real and the
+            imaginary part).
+        norm: The norm is scaled down to at most this. Give ``value`` or ``norm``.
+        norm_type: Which norm, 2.0 by default; ``math.inf`` is the largest absolute value.
+        when: "gradient": each gradient on its way in, before it is added to ``.grad`` (a tensor
+            hook; ``torch.autograd.grad`` sees it too). "backward": ``.grad`` at the end of each
+            backward pass. "step": ``.grad`` just before ``optimizer.step()``, or only at
+            ``handle.clip()`` where no optimizer is given. Default: "gradient" for a value,
+            "backward" for a norm.
+        over: What the norm is taken over: "model", the gradients of all its parameters as one
+            vector (what ``clip_grad_norm_`` does), or "parameter", each by itself. Default: "model"
+            for "backward" and "step"; for "gradient" only "parameter" can be, since one gradient
+            arrives before the others are known.
+        optimizer: For ``when="step"``: whose steps are preceded by clipping.
+        nonfinite: NaN and infinite elements. "keep": as PyTorch does (clamping keeps NaN and
+            limits Inf; a norm that is NaN or Inf spoils every gradient under it). "zero": they
+            become 0 before anything else. "error": CaptureError out of the backward pass or step,
+            naming the parameter (asks the device each time, so it is slower on a GPU).
+        foreach: Passed to ``torch.nn.utils.clip_grad_norm_`` where the norm is over the model.
+
+    Returns:
+        A handle, usable as a context manager.
+
+    Raises:
+        CaptureError: Both or neither of value and norm, a limit that is not a positive number, or
+            options that contradict each other.
+
+    Under mixed precision with a ``GradScaler`` gradients arrive scaled: unscale first and use
+    ``when="step"`` without an optimizer and ``handle.clip()``.
+
+    Examples:
+        >>> import torch
+        >>> net = torch.nn.Linear(2, 1, bias=False)
+        >>> with clip_gradients(net, value=0.001) as clipping:
+        ...     net(torch.tensor([[3.0, -5.0]])).sum().backward()
+        >>> net.weight.grad
+        tensor([[ 0.0010, -0.0010]])
+        >>> clipping.hooked
+        ()
+    """
+    if not isinstance(model, nn.Module):
+        raise CaptureError(f"clip_gradients takes an nn.Module, not {type(model).__name__}.")
+    if (value is None) == (norm is None):
+        raise CaptureError("clip_gradients takes either value= or norm=, not both or neither.")
+    if when not in (None, "gradient", "backward", "step"):
+        raise CaptureError(f"when={when!r} is unknown; it is 'gradient', 'backward' or 'step'.")
+    if optimizer is not None and when != "step":
+        raise CaptureError(f'optimizer= is for when="step", and when is {when!r}.')
+    moment: When = when or ("backward" if value is None else "gradient")
+    if value is None and over == "model" and moment == "gradient":
+        raise CaptureError(
+            'over="model" needs all gradients, and when="gradient" clips each as it arrives.',
+            remedy='Use when="backward" or when="step".',
+        )
+    by_itself = value is not None or moment == "gradient"
+    limit = Limit(
+        kind="norm" if value is None else "value",
+        size=norm if value is None else value,  # type: ignore[arg-type]  # one is not None
+        over=over or ("parameter" if by_itself else "model"),
+        norm_type=norm_type,
+        nonfinite=nonfinite,
+        foreach=foreach,
+    )
+    return GradientClipping(model, limit, moment, optimizer)
+
+
+class GradientClipping:
+    """The handle of :func:`clip_gradients`: it clips until ``remove()``.
+
+    Args:
+        model: Whose parameters are meant.
+        limit: What the gradients are limited to.
+        when: "gradient", "backward" or "step".
+        optimizer: Whose steps are preceded by clipping, for "step".
+    """
+
+    def __init__(
+        self, model: nn.Module, limit: Limit, when: When, optimizer: Optimizer | None = None
+    ) -> None:
+        self.limit = limit
+        self.when: When = when
+        self._closed = False
+        self._touched = False  # a gradient was accumulated since the last clipping
+        self._queued = -1  # the backward pass whose end will call us
+        # The hooks hold this object and the model holds the hooks: only a weak reference back,
+        # so that model and handle die without the garbage collector.
+        self._model = weakref.ref(model)
+        self._hooks: dict[str, tuple[weakref.ref[Tensor], Any]] = {}
+        self._others: list[Any] = []
+        try:
+            if when != "step":
+                # After each forward, because parameters may be unfrozen, replaced or (in lazy
+                # modules) made until then.
+                def after_forward(module: nn.Module, _args: Any, _output: Any) -> None:
+                    self._refresh(module)
+
+                self._others.append(model.register_forward_hook(after_forward))
+            elif optimizer is not None:
+                self._others.append(optimizer.register_step_pre_hook(lambda *_: self._clip_all()))
+            self._refresh(model)
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def hooked(self) -> tuple[str, ...]:
+        """Names of the parameters that carry a hook of this clipping now."""
+        return tuple(self._hooks)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Names of the parameters that are frozen now."""
+        model = self._model()
+        pairs = () if model is None else model.named_parameters()
+        return tuple(name for name, parameter in pairs if not parameter.requires_grad)
+
+    def refresh(self) -> None:
+        """Hooks the parameters that were unfrozen, replaced or initialised since."""
+        model = self._model()
+        if model is not None:
+            self._refresh(model)
+
+    def clip(self) -> float:
+        """Clips ``.grad`` of all parameters now, also after ``remove()``.
+
+        Returns:
+            The norm before clipping: of all gradients as one vector, by the norm type asked for
+            (2 where a value is the limit); 0.0 where there is no gradient.
+        """
+        pairs = self._with_gradient()
+        total = float(self.limit.total_norm([gradient for _, gradient in pairs]))
+        self.limit.clip_(pairs)
+        return total
+
+    def remove(self) -> None:
+        """Removes the hooks of this clipping and no other; again is harmless."""
+        self._closed = True
+        for _, handle in self._hooks.values():
+            handle.remove()
+        for handle in self._others:
+            handle.remove()
+        self._hooks.clear()
+        self._others.clear()
+
+    def __enter__(self) -> GradientClipping:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return (
+            f"GradientClipping({self.limit.kind}={self.limit.size:g}, when={self.when!r}, "
+            f"{len(self._hooks)} parameters hooked, {len(self.skipped)} frozen)"
+        )
+
+    def _refresh(self, model: nn.Module) -> None:
+        if self._closed or self.when == "step":
+            return
+        present = dict(model.named_parameters())
+        for name in [n for n in self._hooks if self._hooks[n][0]() is not present.get(n)]:
+            self._hooks.pop(name)[1].remove()
+        for name, parameter in present.items():
+            lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
+            if name in self._hooks or lazy or not parameter.requires_grad:
+                continue
+            tensor: Any = parameter  # torch's two methods below carry no annotations
+            if self.when == "gradient":
+                handle = tensor.register_hook(self._incoming(name))
+            else:
+                handle = tensor.register_post_accumulate_grad_hook(self._note)
+            self._hooks[name] = (weakref.ref(parameter), handle)
+
+    def _incoming(self, name: str) -> Callable[[Tensor], Tensor]:
+        return lambda gradient: self.limit.clipped(name, gradient)
+
+    def _note(self, _parameter: Tensor) -> None:
+        """Asks autograd once per backward pass to call at its end."""
+        self._touched = True
+        # SLF001: torch offers no public way to learn which pass runs, or to be called at its end;
+        # DistributedDataParallel uses the same. The call comes when the outermost pass is
+        # complete, so that the nested passes of reentrant checkpointing are clipped together.
+        task = torch._C._current_graph_task_id()  # noqa: SLF001
+        if task != self._queued:
+            self._queued = task
+            Variable._execution_engine.queue_callback(self._clip_all)  # noqa: SLF001
+
+    def _clip_all(self) -> None:
+        if self._closed or (self.when == "backward" and not self._touched):
+            return
+        self._touched = False
+        self.limit.clip_(self._with_gradient())
+
+    def _with_gradient(self) -> list[tuple[str, Tensor]]:
+        model = self._model()
+        pairs = () if model is None else model.named_parameters()
+        return [(name, p.grad) for name, p in pairs if p.requires_grad and p.grad is not None]

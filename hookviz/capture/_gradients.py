@@ -1,0 +1,251 @@
+"""Gradients of what layers receive and give, without module backward hooks.
+
+In: tensors of a running forward. Out: gradient records, whenever backward reaches the tensors.
+Must not know: how results are read.
+
+Full backward hooks raise beside in-place layers and skip dict and list outputs. A tensor hook set
+while the forward runs does neither. Two traps remain and are closed here:
+
+* A tensor hook on a *view* (the output of ``Flatten``) is lost when a later layer changes the
+  memory in place, since autograd then rebuilds the view's history from its base. When the forward
+  ends, the operation that did it is found in the graph and its gradient is taken instead.
+* A layer that hands its input on (``Identity``, ``Dropout`` in eval mode) or whose input others
+  use too shares a tensor with them. A view of its own, made in the hook, tells their gradients
+  apart.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock, get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookviz.capture._activation import Activation, Kind
+from hookviz.capture._history import Target, first_after, match_recomputation, with_views
+from hookviz.capture._hooks import named_inputs
+from hookviz.capture._leaves import leaves
+from hookviz.capture._snapshot import Snapshot
+from hookviz.capture._store import Hooked, Lane, Run, Store
+
+__all__ = ["GradientHooks"]
+
+
+@dataclass(eq=False, slots=True)
+class _View:
+    """A view whose gradient may have to be taken from its base's history."""
+
+    target: Target
+    tensor: Tensor
+    base: Tensor
+    node: Any
+    version: int
+
+
+class GradientHooks:
+    """Sets tensor hooks during forwards and stores what they are given.
+
+    Args:
+        store: The capture's store; held weakly by every tensor hook, so that a graph keeps no
+            results alive.
+        snapshot: How gradients are copied.
+        outputs: Record gradients of outputs.
+        inputs: Record gradients of inputs.
+        on_activation: Told of each gradient.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        *,
+        outputs: bool,
+        inputs: bool,
+        on_activation: Callable[[Activation], None] | None,
+    ) -> None:
+        self._store = weakref.ref(store)
+        self._snapshot = snapshot
+        self._outputs = outputs
+        self._inputs = inputs
+        self._on_activation = on_activation
+        self._lock = Lock()
+        self._waiting: dict[int, list[tuple[int, list[Target]]]] = {}
+
+    def output_hook(
+        self,
+        hooked: Hooked,
+    ) -> Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]:
+        """What the layer's forward hook calls last; may hand back another view of the output."""
+        index = hooked.index
+
+        def hook(
+            module: nn.Module, args: Any, output: Any, lane: Lane | None, call: int, order: int
+        ) -> Any:
+            targets = self._arrived(index)
+            run = lane.run if lane is not None else self._recomputed_run()
+            if run is None:
+                return None
+            changed = None
+            if self._outputs:
+                if torch.is_grad_enabled():
+                    changed, new = self._listen_output(run, hooked, module, args, output)
+                    targets = targets + new
+                else:
+                    self._why_not(index, "the forward ran with gradients switched off")
+            if lane is None:
+                if targets:
+                    run.burst.append((index, targets))
+                return changed
+            if run.grad_mode and not torch.is_grad_enabled():
+                run.unrecorded.append((index, call, order))
+            for target in targets:
+                target.call, target.order = call, order
+            return changed
+
+        return hook
+
+    def input_hook(
+        self, hooked: Hooked, names: Callable[[int], list[str]]
+    ) -> Callable[[nn.Module, Any, Any], Any]:
+        """A forward pre-hook with keyword arguments that gives the layer views of its own."""
+
+        def hook(module: nn.Module, args: Any, kwargs: Any = None) -> Any:
+            store = self._store()
+            # Without keyword arguments: a forward of another thread, see hooks.input_hook.
+            if kwargs is None or store is None or not torch.is_grad_enabled():
+                return None
+            lane = store.lane_here() or store.enter((args, kwargs), training=module.training)
+            run = lane.run if lane is not None else self._recomputed_run()
+            if run is None:
+                return None
+            views: dict[int, Tensor] = {}
+            args, kwargs = with_views(args, views), with_views(kwargs, views)
+            targets = []
+            for place, (path, tensor) in enumerate(named_inputs(args, kwargs, names)):
+                if tensor.requires_grad:
+                    target = self._target(run, hooked, module, "input_gradient", path, place)
+                    self._listen(run, target, tensor)
+                    targets.append(target)
+            if targets:
+                self._waiting.setdefault(get_ident(), []).append((hooked.index, targets))
+            return args, kwargs
+
+        return hook
+
+    def watch(self, run: Run, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
+        """Record the gradient of a tensor that the user names."""
+        target = Target(
+            weakref.ref(run), hooked.index, "Tensor", "output_gradient", "", 0, call, order
+        )
+        self._listen(run, target, tensor)
+
+    def settle(self, run: Run) -> None:
+        """At the end of a forward: follow the views whose memory was changed in place."""
+        views, run.views = run.views, []
+        for view in views:
+            if view.base._version == view.version:  # noqa: SLF001 - autograd's own count of in-place changes
+                continue
+            found = first_after(view.base.grad_fn, view.node)
+            if found is not None:
+                node, place = found
+                run.handles.append(node.register_hook(self._node_hook(view, place)))
+
+    def _arrived(self, index: int) -> list[Target]:
+        stack = self._waiting.get(get_ident())
+        while stack:
+            waiting, targets = stack.pop()
+            if waiting == index:
+                return targets
+        return []
+
+    def _listen_output(
+        self, run: Run, hooked: Hooked, module: nn.Module, args: Any, output: Any
+    ) -> tuple[Any, list[Target]]:
+        changed = None
+        if isinstance(output, Tensor):
+            if output.requires_grad and any(output is a for a in args):
+                changed = output = output.view_as(output)
+            found = [("", output)]
+        else:
+            found = leaves(output)
+        targets = []
+        for place, (path, tensor) in enumerate(found):
+            if tensor.requires_grad:
+                target = self._target(run, hooked, module, "output_gradient", path, place)
+                self._listen(run, target, tensor)
+                targets.append(target)
+            else:
+                self._why_not(hooked.index, f"its output ({tensor.dtype}) does not require one")
+        return changed, targets
+
+    def _target(
+        self, run: Run, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str, place: int
+    ) -> Target:
+        return Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf, place)
+
+    def _listen(self, run: Run, target: Target, tensor: Tensor) -> None:
+        receive = self._receive
+
+        def hook(gradient: Tensor) -> None:
+            receive(target, gradient)
+
+        handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        run.handles.append(handle)
+        base = tensor._base  # noqa: SLF001 - the one way to see that a tensor is a view
+        if base is not None and base.grad_fn is not None:
+            run.views.append(_View(target, tensor, base, base.grad_fn, base._version))  # noqa: SLF001
+
+    def _node_hook(self, view: _View, place: int) -> Callable[[Any, Any], None]:
+        target, receive = view.target, self._receive
+        tensor, base = view.tensor, view.base
+        shape, strides = tuple(tensor.shape), tensor.stride()
+        offset = tensor.storage_offset() - base.storage_offset()
+        like = (tuple(base.shape), base.stride())
+        same_values = tensor.dtype == base.dtype
+
+        def hook(grad_inputs: Any, grad_outputs: Any) -> None:  # noqa: ARG001 - torch's signature
+            gradient = grad_inputs[place]
+            if gradient is None or not same_values:
+                return
+            # The view of the gradient that the tensor was of its base.
+            laid = gradient.new_empty_strided(*like)
+            laid.copy_(gradient)
+            receive(target, laid.as_strided(shape, strides, offset))
+
+        return hook
+
+    def _receive(self, target: Target, gradient: Tensor | None) -> None:
+        store, run = self._store(), target.run()
+        if gradient is None or store is None or run is None or not store.open:
+            return
+        if not target.call:
+            match_recomputation(run)
+            if not target.call:
+                return
+        copy = self._snapshot(gradient)
+        key = (
+            target.index, target.module_type, target.call, target.order, target.kind, target.leaf,
+        )  # fmt: skip
+        with self._lock:
+            before = run.gradients.get(key)
+            total = copy if before is None else before[1] + copy
+            run.gradients[key] = (target.place, total)
+            store.changes += 1
+        if self._on_activation is not None:
+            self._on_activation(store.activation(run, (*key, total)))
+
+    def _recomputed_run(self) -> Run | None:
+        """The run whose checkpointed part is being recomputed, if its gradients are still due."""
+        store = self._store()
+        if store is None or not store.open or not torch.is_grad_enabled():
+            return None
+        return next((r for r in reversed(store.runs) if r.unrecorded), None)
+
+    def _why_not(self, index: int, reason: str) -> None:
+        store = self._store()
+        if store is not None:
+            store.ungraded[index] = f"no gradient: {reason}"

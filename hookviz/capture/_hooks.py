@@ -1,0 +1,205 @@
+"""The hooks themselves: what runs inside the model's forward, and nothing more than it must.
+
+In: what torch gives a hook. Out: records in the store. Must not know: how results are read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor, nn
+
+from hookviz.capture._activation import Activation
+from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._snapshot import Snapshot
+from hookviz.capture._store import Hooked, Lane, Store
+from hookviz.capture._threads import backward_is_running, graph_task
+from hookviz.errors import HookvizError, RunCancelled
+
+__all__ = ["cancel_hook", "input_hook", "output_hook", "parameter_names"]
+
+AfterCall = Callable[[Lane, int], None]
+OutputGradient = Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]
+
+
+def output_hook(
+    store: Store,
+    hooked: Hooked,
+    snapshot: Snapshot,
+    *,
+    outputs: bool,
+    inputs: bool,
+    on_activation: Callable[[Activation], None] | None,
+    gradient: OutputGradient | None,
+    after: AfterCall | None,
+) -> Callable[[nn.Module, Any, Any], Any]:
+    """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
+    here, index = store.here, hooked.index
+
+    def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        lane = here.lane
+        if lane is None or not lane.open or backward_is_running():
+            lane = store.enter(args, training=module.training)
+            if lane is None:
+                # A recomputation is no second call; it may carry the gradient of the first.
+                return gradient and gradient(module, args, output, None, 0, 0)
+        call = lane.counts[index] = lane.counts[index] + 1
+        run = lane.run
+        order = next(lane.counter)
+        kind = type(module).__name__
+        records = lane.records
+        first = len(records)
+        if inputs:
+            lane.finished(index, call, order)
+        if outputs:
+            if isinstance(output, Tensor):
+                try:
+                    copy = snapshot(output)
+                except Exception as error:
+                    _explain(error, hooked, "output", "")
+                    raise
+                records.append((index, kind, call, order, "output", "", copy))
+            else:
+                found = leaves(output)
+                store.structure[index, run.number, call] = describe(output)
+                if not found:
+                    store.notes[index] = _nothing(output)
+                for path, tensor in found:
+                    try:
+                        copy = snapshot(tensor)
+                    except Exception as error:
+                        _explain(error, hooked, "output", path)
+                        raise
+                    records.append((index, kind, call, order, "output", path, copy))
+        if on_activation is not None:
+            for record in records[first:]:
+                on_activation(store.activation(run, record))
+        changed = None
+        if gradient is not None:
+            changed = gradient(module, args, output, lane, call, order)
+        if after is not None:
+            after(lane, index)
+        return changed
+
+    if inputs or not outputs or on_activation or gradient or after:
+        return hook
+
+    def plain(module: nn.Module, args: Any, output: Any) -> Any:
+        # What the general hook does for the commonest wish, the output alone, in fewer steps.
+        lane = here.lane
+        if type(output) is not Tensor or lane is None or not lane.open or graph_task() != -1:
+            return hook(module, args, output)
+        call = lane.counts[index] = lane.counts[index] + 1
+        order = next(lane.counter)
+        try:
+            copy = snapshot(output)
+        except Exception as error:
+            _explain(error, hooked, "output", "")
+            raise
+        lane.records.append((index, type(module).__name__, call, order, "output", "", copy))
+        return None
+
+    return plain
+
+
+def input_hook(
+    store: Store, hooked: Hooked, snapshot: Snapshot, names: Callable[[int], list[str]]
+) -> Callable[[nn.Module, Any, Any], None]:
+    """A forward pre-hook that copies what the layer is given, before it can change it."""
+    here, index = store.here, hooked.index
+
+    def hook(module: nn.Module, args: Any, kwargs: Any = MappingProxyType({})) -> None:
+        # torch notes that a hook takes keyword arguments a moment after it has set the hook, and
+        # forgets it a moment before; a forward in another thread may call it in between.
+        lane = here.lane
+        if lane is None or not lane.open or backward_is_running():
+            lane = store.enter((args, kwargs), training=module.training)
+            if lane is None:
+                return
+        found: list[tuple[str, Tensor]] = []
+        # Waiting from the start: where copying fails, what was copied so far is kept.
+        lane.pending.append((index, type(module).__name__, found))
+        for path, tensor in named_inputs(args, kwargs, names):
+            try:
+                found.append((path, snapshot(tensor)))
+            except Exception as error:
+                _explain(error, hooked, "input", path)
+                raise
+
+    return hook
+
+
+def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any], None]:
+    """A forward pre-hook that ends the forward when asked to."""
+
+    def hook(module: nn.Module, args: Any) -> None:  # noqa: ARG001 - torch's signature
+        if cancelled():
+            raise RunCancelled("The run was cancelled; what was captured before is kept.")
+
+    return hook
+
+
+def named_inputs(
+    args: Any, kwargs: Any, names: Callable[[int], list[str]]
+) -> list[tuple[str, Tensor]]:
+    """The tensors of a call's arguments under the names of its parameters."""
+    found: list[tuple[str, Tensor]] = []
+    if args:
+        for name, value in zip(names(len(args)), args, strict=True):
+            found += leaves(value, name)
+    for name, value in kwargs.items():
+        found += leaves(value, name)
+    return found
+
+
+def parameter_names(module: nn.Module) -> Callable[[int], list[str]]:
+    """The names of a module's positional parameters.
+
+    Args:
+        module: Its ``forward`` is inspected once.
+
+    Returns:
+        Number of positional arguments → their names; those of ``*args`` are ``args.0``,
+        ``args.1``; where no signature is to be had, positions.
+
+    Examples:
+        >>> parameter_names(nn.Conv2d(3, 4, 1))(1)
+        ['input']
+        >>> parameter_names(nn.Bilinear(2, 2, 2))(2)
+        ['input1', 'input2']
+    """
+    fixed: list[str] = []
+    rest: str | None = None
+    try:
+        for parameter in inspect.signature(module.forward).parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                rest = parameter.name
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                fixed.append(parameter.name)
+    except (TypeError, ValueError):
+        fixed = []
+
+    def names(count: int) -> list[str]:
+        extra = range(count - len(fixed))
+        return fixed[:count] + [f"{rest}.{i}" if rest else str(len(fixed) + i) for i in extra]
+
+    return names
+
+
+def _nothing(output: Any) -> str:
+    if output is None:
+        return "it was called, but returned None"
+    return f"it was called, but returned no tensor: {describe(output)}"
+
+
+def _explain(error: Exception, hooked: Hooked, kind: str, path: str) -> None:
+    """Name the layer: in our own errors in place, in those of a user's transform as a note."""
+    where = f"{kind} {f'[{path}] ' if path else ''}of layer '{hooked.own}'"
+    if isinstance(error, HookvizError):
+        raise type(error)(
+            f"The {where} was not captured: {error.message}", remedy=error.remedy
+        ) from None
+    error.add_note(f"while hookviz copied the {where}")

@@ -1,0 +1,413 @@
+"""Capture: hooks in for a while, everything that the ticked layers do kept, hooks out again.
+
+In: a module, the layers, what to keep of them. Out: Activations. Must not know: images, pictures,
+files.
+
+Over 300 lines long because a good third is the docstring of the one class that people use; what
+can stand alone (reading, hooks, gradients, early stop) is in modules of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from hookviz.capture._activation import Activation, Kind
+from hookviz.capture._early import Stopper
+from hookviz.capture._gradients import GradientHooks
+from hookviz.capture._guard import EarlyStop, bypass_compiled, watch_calls
+from hookviz.capture._history import require_grad
+from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
+from hookviz.capture._layers import LayerSelector, select_from
+from hookviz.capture._limits import limited, warn_of_training
+from hookviz.capture._results import Results
+from hookviz.capture._snapshot import Transform, make_snapshot
+from hookviz.capture._store import Hooked, Run, Store, batch_of
+from hookviz.capture._threads import this_thread
+from hookviz.capture._tree import LayerTree, type_name
+from hookviz.errors import CaptureError, LayerError
+
+__all__ = ["Capture"]
+
+
+class _RunWatcher:
+    """Begins and ends runs in the store as the model's calls do."""
+
+    def __init__(self, store: Store, gradients: GradientHooks | None) -> None:
+        self._store, self._gradients = store, gradients
+
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> Run | None:
+        if getattr(module, "_is_replica", False):
+            return None  # a piece of somebody's DataParallel forward
+        return self._store.begin(batch_of(args, kwargs), training=module.training)
+
+    def end(self, token: Any, error: BaseException | None) -> None:
+        if self._gradients is not None:
+            self._gradients.settle(token)
+        stopped = isinstance(error, EarlyStop)
+        said = None
+        if error is not None and not stopped:
+            first = next(iter(str(error).splitlines()), "")
+            said = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        self._store.end(token, said, stopped=stopped)
+
+
+class Capture(Results):
+    """Keeps what layers of a model receive and give while it runs.
+
+    The hooks are there between ``with`` and its end (or ``open()`` and ``close()``), for any
+    number of forwards, and are removed on every way out; the user's own hooks stay. Everything
+    kept is a copy made inside the hook, detached, in storage of its own, so nothing that the
+    model does later can change it, and it may be deep-copied, pickled and used in autograd.
+
+    Each forward of the module is a run; layers called outside of one form a run of their own.
+    Forwards that other threads start are runs too, unless such a thread has captures of its own
+    open: then they belong to these alone. Where threads work on one forward together, as those of
+    ``DataParallel`` do, their pieces of a batch are joined in input order. Recomputation by
+    activation checkpointing is no second call.
+
+    Args:
+        module: The model, or any part of one. It is called, never its ``forward``. A module made
+            by ``torch.compile`` is captured through its original; while the capture is open,
+            calls of compiled modules run the original code, since compiled code ignores hooks.
+        layers: Which layers, see ``select_layers``; a mapping gives them names of one's own.
+        outputs: Keep outputs.
+        inputs: Keep inputs, copied before the layer can change them, under the names of the
+            parameters of its ``forward``.
+        gradients: Keep gradients of outputs: of each tensor that the layer handed out, summed
+            over everything that used it, as ``retain_grad`` would. Backward must run while the
+            capture is open; several backwards add up, as ``.grad`` does.
+        input_gradients: Keep gradients of inputs: the layer's own contribution alone, as
+            ``grad_input`` of a full backward hook; the layer is given views of its inputs.
+        device: Where copies go; None leaves them where they are.
+        dtype: Floating-point dtype of the copies; None keeps each one's own. Integers stay
+            integers, quantised tensors are dequantised.
+        transform: Applied to each tensor before it is copied, to keep less.
+        memory_limit: Bytes in all beyond which the forward ends with CaptureError.
+        keep_graph: Keep copies in autograd's graph instead of detaching them. They then hold the
+            graph's memory and cannot be deep-copied.
+        stop_early: End the forward after the last ticked layer. The model's call then returns
+            None, in ``run()`` and as bare ``module(x)`` alike; nothing is raised. Nobody can know
+            how often a model would call a layer, so a layer inside a block counts as done when
+            the block returns, and one without parameters directly in the model when the model
+            does; a layer with parameters directly in the model is done after its first call. A
+            mapping layer → number of calls says otherwise.
+        eval_mode: True puts the model in eval mode and each module's own mode back at the end;
+            False leaves it; None leaves it too, and warns where Dropout or BatchNorm are in
+            train mode.
+        on_activation: Called in the hook after each record, in the thread that made it; ``calls``
+            counts the calls so far. What it raises ends the forward.
+        cancelled: Asked before every module's call; True ends the forward with RunCancelled.
+
+    Raises:
+        LayerError: A selector matches nothing; raised here, before any forward.
+        CaptureError: An option cannot be, or the module or a ticked layer is TorchScript.
+        DeviceError: The device is unknown or absent.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Flatten())
+        >>> with Capture(net, ["0", nn.ReLU]) as cap:
+        ...     y = net(torch.zeros(1, 3, 8, 8))
+        >>> [(a.layer, a.module_type, a.shape) for a in cap.activations]
+        [('0', 'Conv2d', (1, 8, 6, 6)), ('1', 'ReLU', (1, 8, 6, 6))]
+        >>> cap.output("1").min() >= 0
+        tensor(True)
+
+        The forward may end after the last ticked layer:
+
+        >>> with Capture(net, "0", stop_early=True) as cap:
+        ...     print(net(torch.zeros(1, 3, 8, 8)))
+        None
+        >>> cap.output("0").shape
+        torch.Size([1, 8, 6, 6])
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+        *,
+        outputs: bool = True,
+        inputs: bool = False,
+        gradients: bool = False,
+        input_gradients: bool = False,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        transform: Transform | None = None,
+        memory_limit: int | None = None,
+        keep_graph: bool = False,
+        stop_early: bool | Mapping[str, int] = False,
+        eval_mode: bool | None = None,
+        on_activation: Callable[[Activation], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        self._close_steps: list[Callable[[], None]] = []
+        tree = LayerTree(module)
+        selected = select_from(tree, layers)
+        chosen = [Hooked(i, own, name) for i, (own, name) in enumerate(selected.items())]
+        if tree.has_script:
+            for hooked in chosen:
+                _refuse_script(tree, hooked)
+        wanted: dict[Kind, bool] = {
+            "output": outputs,
+            "input": inputs,
+            "output_gradient": gradients,
+            "input_gradient": input_gradients,
+        }
+        asked = frozenset(kind for kind, wish in wanted.items() if wish)
+        if not asked:
+            raise CaptureError(
+                "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
+            )
+        if stop_early and (gradients or input_gradients) and not keep_graph:
+            raise CaptureError(
+                "With stop_early the model returns nothing to run backward from, so there are no "
+                "gradients.",
+                remedy="Use keep_graph=True as well and run backward from a captured output.",
+            )
+        self._snapshot = make_snapshot(
+            device=device, dtype=dtype, transform=transform, keep_graph=keep_graph
+        )
+        if memory_limit is not None:
+            limited(self._snapshot, memory_limit)
+        self._memory_limit = memory_limit
+        self._stop_early = stop_early
+        self._eval_mode = eval_mode
+        self._on_activation, self._cancelled = on_activation, cancelled
+        self._gradient_hooks: GradientHooks | None = None
+        self._parallel = _device_order(tree)
+        super().__init__(tree, chosen, asked, Store(list(chosen), this_thread(), self._parallel))
+        self._is_open = False
+        if stop_early:
+            self._stopper()
+
+    @property
+    def module(self) -> nn.Module:
+        """The captured module; of a compiled one, the original."""
+        return self._tree.root
+
+    def open(self, *, _stacklevel: int = 3) -> Self:
+        """Set the hooks; earlier results of this capture are dropped.
+
+        Returns:
+            The capture itself.
+
+        Raises:
+            CaptureError: It is open already.
+        """
+        if self._is_open:
+            raise CaptureError("This capture is open already; close it first.")
+        if self._eval_mode is None:
+            warn_of_training(self._tree.modules.values(), stacklevel=_stacklevel)
+        self._store = store = Store(list(self._chosen), this_thread(), self._parallel)
+        self._cache = self._missing = None
+        self._is_open = True
+        store.owner[0] += 1
+        self._close_steps = [lambda: _closed(store.owner)]
+        try:
+            self._set_hooks(store)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Remove the hooks, put modes back; what was captured stays. Safe to call again."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        store = self._store
+        store.close()
+        steps, self._close_steps = self._close_steps, []
+        failed: BaseException | None = None
+        for step in reversed(steps):
+            try:
+                step()
+            except BaseException as error:  # noqa: BLE001 - the other hooks must go all the same
+                failed = error
+        for run in store.runs:
+            for handle in run.handles:
+                handle.remove()
+            run.handles, run.views = [], []
+        if failed is not None:
+            try:
+                raise failed
+            finally:
+                del failed
+
+    def __enter__(self) -> Self:
+        return self.open(_stacklevel=4)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Hooks hold the store, never the capture: a forgotten capture takes its hooks along.
+        if self.__dict__.get("_is_open", False):
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return (
+            f"<Capture of {self._tree.type}, {len(self._chosen)} layers, {state}, "
+            f"{len(self.activations)} activations of {len(self._store.runs)} runs>"
+        )
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model.
+
+        Args:
+            *args: Passed on.
+            **kwargs: Passed on.
+
+        Returns:
+            What the model returns; None where ``stop_early`` ended the forward.
+
+        Raises:
+            CaptureError: The capture is not open.
+            Exception: What the model raises, unchanged; what was captured before is kept.
+        """
+        if not self._is_open:
+            raise CaptureError(
+                "This capture is not open, so a run would keep nothing.",
+                remedy="Use it in a with statement, or call open() first.",
+            )
+        return self._tree.root(*args, **kwargs)
+
+    def watch(self, name: str, tensor: Tensor) -> Tensor:
+        """Record the gradient of any tensor, as an output gradient of the layer ``name``.
+
+        It does what ``tensor.register_hook`` and ``tensor.retain_grad()`` are for, and copies.
+
+        Args:
+            name: What the record is called; several tensors of one name are its calls.
+            tensor: A tensor that requires a gradient; unchanged.
+
+        Returns:
+            The same tensor.
+
+        Raises:
+            CaptureError: The tensor requires no gradient, or the capture is not open.
+            LayerError: ``name`` is that of a ticked layer.
+
+        Examples:
+            >>> x = torch.ones(2, requires_grad=True)
+            >>> with Capture(nn.Identity(), "") as cap:
+            ...     y = cap.watch("y", x * 3)
+            ...     (y * y).sum().backward()
+            >>> cap.gradient("y")
+            tensor([6., 6.])
+        """
+        if not self._is_open or self._gradient_hooks is None:
+            raise CaptureError("A tensor can be watched only while the capture is open.")
+        require_grad(name, tensor)
+        store = self._store
+        if name in self.layers:
+            raise LayerError(f"'{name}' is a ticked layer; watch the tensor under another name.")
+        hooked = store.watch_as(name)
+        run = store.run_here()
+        done = run.watched[hooked.index] = run.watched.get(hooked.index, 0) + 1
+        self._gradient_hooks.watch(run, hooked, tensor, next(run.counter), done)
+        return tensor
+
+    def clear(self) -> None:
+        """Drop what was captured; run numbers start at 1 again."""
+        self._store.clear()
+        self._cache = self._missing = None
+
+    def _stopper(self) -> Stopper | None:
+        if not self._stop_early:
+            return None
+        counts = {} if self._stop_early is True else self._stop_early
+        return Stopper(self._tree, self._store, counts)
+
+    def _set_hooks(self, store: Store) -> None:
+        tree, steps = self._tree, self._close_steps
+        outputs, inputs = "output" in self._asked, "input" in self._asked
+        gradients = "output_gradient" in self._asked
+        input_gradients = "input_gradient" in self._asked
+        snapshot = self._snapshot
+        if self._memory_limit is not None:
+            snapshot = limited(snapshot, self._memory_limit)
+        grads = self._gradient_hooks = GradientHooks(
+            store,
+            snapshot,
+            outputs=gradients,
+            inputs=input_gradients,
+            on_activation=self._on_activation,
+        )
+        if self._eval_mode:
+            modes = [(m, m.training) for m in tree.root.modules()]
+            steps.append(lambda: _put_back(modes))
+            tree.root.eval()
+        if self._cancelled is not None:
+            ask = cancel_hook(self._cancelled)
+            for layer in tree.modules.values():
+                if not isinstance(layer, torch.jit.ScriptModule):
+                    steps.append(layer.register_forward_pre_hook(ask).remove)
+        stopper = self._stopper()
+        for hooked in self._chosen:
+            layer = self._tree.modules[hooked.layer]
+            if inputs or input_gradients:
+                names = parameter_names(layer)
+                if inputs:
+                    see = input_hook(store, hooked, snapshot, names)
+                    steps.append(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+                if input_gradients:
+                    part = grads.input_hook(hooked, names)
+                    steps.append(layer.register_forward_pre_hook(part, with_kwargs=True).remove)
+            hook = output_hook(
+                store,
+                hooked,
+                snapshot,
+                outputs=outputs,
+                inputs=inputs,
+                on_activation=self._on_activation,
+                gradient=grads.output_hook(hooked) if gradients or input_gradients else None,
+                after=stopper.after if stopper is not None else None,
+            )
+            steps.append(layer.register_forward_hook(hook).remove)
+        if stopper is not None:
+            for layer, owner_hook in stopper.owners:
+                steps.append(layer.register_forward_hook(owner_hook).remove)
+        watcher = _RunWatcher(store, grads)
+        steps.append(watch_calls(tree.root, watcher))
+        steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
+
+
+def _device_order(tree: LayerTree) -> list[int] | None:
+    for module in tree.modules.values():
+        if isinstance(module, nn.DataParallel):
+            return list(getattr(module, "device_ids", []))
+    return None
+
+
+def _closed(owner: list[int]) -> None:
+    owner[0] -= 1
+
+
+def _put_back(modes: list[tuple[nn.Module, bool]]) -> None:
+    for module, training in modes:
+        module.training = training
+
+
+def _refuse_script(tree: LayerTree, hooked: Hooked) -> None:
+    parts = hooked.layer.split(".") if hooked.layer else []
+    for depth in range(len(parts) + 1):
+        name = ".".join(parts[:depth])
+        module = tree.modules.get(name)
+        if isinstance(module, torch.jit.ScriptModule):
+            raise CaptureError(
+                f"Layer '{hooked.layer}' is in '{name}', a TorchScript module "
+                f"({type_name(module)}), where hooks do not work: they are not supported.",
+                remedy="Use the Python module that it was scripted or traced from.",
+            )

@@ -1,0 +1,283 @@
+"""A forward told as a table: which layer ran when, what it gave, how long it took.
+
+In: a model, and what its forward is called with. Out: rows, as text or as records.
+Must not know: captures, pictures.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import torch
+from torch import nn
+
+from hookviz.capture._guard import bypass_compiled
+from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
+from hookviz.capture._leaves import describe, leaves
+from hookviz.errors import CaptureError
+
+__all__ = ["ExecutionRow", "VerboseExecution"]
+
+_HEADERS = ("layer", "type", "call", "output", "dtype", "device", "ms", "bytes")
+_RIGHT = (False, False, True, False, False, False, True, True)
+_LIVE_WIDTHS = {"output": 24, "dtype": 8, "device": 6, "ms": 9, "bytes": 10}
+
+
+@dataclass(frozen=True)
+class ExecutionRow:
+    """One call of one layer.
+
+    Attributes:
+        layer: Dotted ``named_modules()`` path; "(model)" is the model itself.
+        type: Class name of the module.
+        call: Which call of the layer in this forward, from 1.
+        output: Shapes of what it gave, nested as it was: "[10, 64, 112, 112]",
+            "([2, 5, 8], ([4, 2, 4], [4, 2, 4]))", "{out: [1, 21, 64, 64]}"; what is no tensor is
+            named by its type.
+        dtype: Of the output's tensors, without "torch."; several joined by a comma.
+        device: Of the output's tensors, likewise.
+        milliseconds: Wall time of the call with everything below it, the hooks on its children
+            included; on an accelerator the device is waited for before and after.
+        bytes: Size of the output's tensors.
+        started: Position among all rows by the moment the call began, from 1.
+    """
+
+    layer: str
+    type: str
+    call: int
+    output: str
+    dtype: str
+    device: str
+    milliseconds: float
+    bytes: int
+    started: int
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as people read it, in the order of the table's columns."""
+        return (
+            self.layer,
+            self.type,
+            str(self.call),
+            self.output,
+            self.dtype,
+            self.device,
+            f"{self.milliseconds:.2f}",
+            _bytes_text(self.bytes),
+        )
+
+
+class VerboseExecution(nn.Module):
+    """Wraps a model so that each forward is told as a table.
+
+    The wrapper calls the model and returns its output unchanged. Hooks are set for the length of
+    one forward and removed on every way out. Values, modes, gradients and random numbers are
+    those of the model alone.
+
+    Args:
+        model: Any ``nn.Module``; a compiled one is run through the original module.
+        depth: Layers down to this many names deep: 1 (the default) the model's children, 2 their
+            children as well, None all; 0 the model alone.
+        layers: Tell these instead (names, globs, patterns, types, predicates; see
+            :func:`~hookviz.capture._layers.select_layers`).
+        live: Write each row when its call ends, so that the children of a layer stand above it;
+            False: nothing is written.
+        stream: Where to; default ``sys.stdout``.
+
+    Attributes:
+        model: The model that was wrapped.
+        rows: The rows of the last forward, in order of completion; after a failed forward those
+            that came before the failure.
+
+    Raises:
+        LayerError: ``layers`` names what is not there.
+        CaptureError: ``depth`` is negative, or the model is TorchScript.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+        >>> verbose = VerboseExecution(net, live=False)
+        >>> output = verbose(torch.zeros(2, 3, 8, 8))
+        >>> [(row.layer, row.type, row.output) for row in verbose.rows]
+        [('0', 'Conv2d', '[2, 8, 6, 6]'), ('1', 'ReLU', '[2, 8, 6, 6]')]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        depth: int | None = 1,
+        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector] | None = None,
+        live: bool = True,
+        stream: TextIO | None = None,
+    ) -> None:
+        super().__init__()
+        if depth is not None and depth < 0:
+            raise CaptureError(f"depth={depth} is no depth; 0, 1, 2, … or None for all is.")
+        self.model = model
+        self.depth = depth
+        self.live = live
+        self.stream = stream
+        self.rows: tuple[ExecutionRow, ...] = ()
+        self._layers = layers
+        self._watched()  # unknown names are an error here, not at the first forward
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the model on these arguments, tells the table, returns the model's output."""
+        watched = self._watched()
+        telling = _Telling(watched, (self.stream or sys.stdout) if self.live else None)
+        try:
+            with ExitStack() as stack:
+                for undo in bypass_compiled(self.model):
+                    stack.callback(undo)
+                for name, module in watched.items():
+                    telling.hook(name, module, stack)
+                return resolve(self.model)(*args, **kwargs)
+        except BaseException as error:
+            telling.failed(error)
+            raise
+        finally:
+            self.rows = tuple(telling.rows)
+            telling.total()
+
+    def table(self) -> str:
+        """The rows of the last forward as plain text, in the order in which the calls began.
+
+        Returns:
+            Lines without a final line break, the columns aligned; only the headings before the
+            first forward.
+        """
+        rows = [row.cells() for row in sorted(self.rows, key=lambda row: row.started)]
+        widths = [max(map(len, column)) for column in zip(_HEADERS, *rows, strict=True)]
+        lines = [_line(_HEADERS, widths), "  ".join("─" * width for width in widths)]
+        return "\n".join([*lines, *(_line(row, widths) for row in rows)])
+
+    def _watched(self) -> dict[str, nn.Module]:
+        modules = dict(LayerTree(self.model).modules)
+        if self._layers is not None:
+            chosen = select_layers(self.model, self._layers)
+            return {own or "(model)": modules[name] for own, name in chosen.items()}
+        # The model itself would only repeat the last of its children, so it is told at depth 0.
+        depths = {name: name.count(".") + 1 if name else 0 for name in modules}
+        return {
+            name or "(model)": module
+            for name, module in modules.items()
+            if (depths[name] > 0 or self.depth == 0)
+            and (self.depth is None or depths[name] <= self.depth)
+        }
+
+
+class _Telling:
+    """The table of one forward while it runs."""
+
+    def __init__(self, watched: Mapping[str, nn.Module], stream: TextIO | None) -> None:
+        self.rows: list[ExecutionRow] = []
+        self._stream = stream
+        self._calls: Counter[str] = Counter()
+        self._began = 0
+        self._lock = threading.Lock()
+        self._local = threading.local()  # replicas of DataParallel run in threads
+        types = [type(module).__name__ for module in watched.values()]
+        first = {
+            "layer": max(map(len, ["layer", *watched])),
+            "type": max(map(len, ["type", *types])),
+        }
+        self._widths = [{**_LIVE_WIDTHS, **first}.get(header, len(header)) for header in _HEADERS]
+
+    def hook(self, name: str, module: nn.Module, stack: ExitStack) -> None:
+        def before(_module: nn.Module, args: tuple[Any, ...]) -> None:
+            with self._lock:
+                self._began += 1
+                started = self._began
+            _wait(args)
+            self._running().append((name, started, time.perf_counter()))
+
+        def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
+            _wait(output)
+            ended = time.perf_counter()
+            _, started, began = self._running().pop()
+            self._tell(name, module, output, started, (ended - began) * 1000)
+
+        stack.callback(module.register_forward_pre_hook(before).remove)
+        # After the hooks that others have set, so that the row tells what goes on from here.
+        stack.callback(module.register_forward_hook(after).remove)
+
+    def failed(self, error: BaseException) -> None:
+        running = self._running()
+        if self._stream is not None and running:
+            self._write(f"{running[-1][0]}  ended by {type(error).__name__}")
+
+    def total(self) -> None:
+        if self._stream is not None and self.rows:
+            size = sum(row.bytes for row in self.rows)
+            calls = f"{len(self.rows)} call{'s' if len(self.rows) != 1 else ''}"
+            self._write(f"{calls}, outputs {_bytes_text(size)}")
+
+    def _running(self) -> list[tuple[str, int, float]]:
+        stack: list[tuple[str, int, float]] | None = getattr(self._local, "stack", None)
+        if stack is None:
+            stack = self._local.stack = []
+        return stack
+
+    def _tell(self, name: str, module: nn.Module, output: Any, started: int, ms: float) -> None:
+        tensors = [tensor for _, tensor in leaves(output)]
+        with self._lock:
+            self._calls[name] += 1
+            row = ExecutionRow(
+                layer=name,
+                type=type(module).__name__,
+                call=self._calls[name],
+                output=describe(output),
+                dtype=_joined(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
+                device=_joined(str(tensor.device) for tensor in tensors),
+                milliseconds=ms,
+                bytes=sum(tensor.nelement() * tensor.element_size() for tensor in tensors),
+                started=started,
+            )
+            self.rows.append(row)
+            if self._stream is not None:
+                if len(self.rows) == 1:
+                    self._write(_line(_HEADERS, self._widths))
+                self._write(_line(row.cells(), self._widths))
+
+    def _write(self, line: str) -> None:
+        if self._stream is not None:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+
+def _wait(value: Any) -> None:
+    """Waits until the devices of a value's tensors have done what was asked of them."""
+    for device in {tensor.device for _, tensor in leaves(value)}:
+        if device.type not in ("cpu", "meta"):
+            torch.accelerator.synchronize(device)
+
+
+def _joined(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(words)) or "–"
+
+
+def _bytes_text(count: int) -> str:
+    """A size as people read it.
+
+    Examples:
+        >>> _bytes_text(96), _bytes_text(2048), _bytes_text(32112640)
+        ('96 B', '2.0 KiB', '30.6 MiB')
+    """
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
+    pairs = zip(cells, widths, _RIGHT, strict=True)
+    texts = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in pairs]
+    return "  ".join(texts).rstrip()

@@ -1,0 +1,240 @@
+"""``hookviz models | layers | maps | reproduce``: the commands that look at a model's answers.
+
+In: names of models, images, layers. Out: tables on stdout, files below --out. Must not know: the
+widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hookviz.cli._sentences import SentenceCommand, columns
+from hookviz.errors import HookvizError
+
+if TYPE_CHECKING:
+    from hookviz.models import LoadedModel
+
+__all__ = ["layers", "maps", "models", "reproduce"]
+
+
+def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--weights and --device, the same for every command that loads a model."""
+    command = click.option(
+        "--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu."
+    )(command)
+    return click.option(
+        "--weights",
+        default="auto",
+        show_default=True,
+        help="auto (torch's cache, else bundled, else download), DEFAULT, a name of the model's "
+        "weights, a file, or none (untrained).",
+    )(command)
+
+
+def _load(model: str, weights: str, device: str) -> LoadedModel:
+    from hookviz.models import load_model
+
+    loaded = load_model(model, weights=weights, device=device)
+    if loaded.report is not None:
+        click.echo(loaded.report.table(), err=True)
+    if loaded.note:
+        click.echo(loaded.note, err=True)
+    return loaded
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("model")
+@_model_options
+@click.option(
+    "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
+)
+@click.option("--search", default="", help="Only layers whose name or type holds this text.")
+def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
+    """List the layers of MODEL: name, type, parameters."""
+    from hookviz.capture import list_layers
+    from hookviz.images import read_image
+    from hookviz.models import load_model
+
+    if image is None and weights == "auto":
+        # Names, types and sizes are the same without weights; nothing is downloaded for a list.
+        # vgg16 needs none: it is in the cache or bundled, and the bundled one has fewer layers.
+        loaded = load_model(model, weights="auto" if model == "vgg16" else None, device="cpu")
+    else:
+        loaded = _load(model, weights, device)
+    rows = list_layers(loaded.module)
+    shapes: dict[str, list[str]] = {}
+    calls: dict[str, int] = {}
+    if image is not None:
+        from hookviz.run import run_model
+
+        # On the meta device a tensor keeps its shape and costs no memory.
+        run = run_model(
+            loaded,
+            read_image(_image_source(image)),
+            [row.name for row in rows],
+            transform=lambda tensor: tensor.to("meta"),
+        )
+        for activation in run.activations:
+            calls[activation.layer] = activation.calls
+            leaf = f"{activation.leaf}: " if activation.leaf else ""
+            shape = "×".join(map(str, activation.shape))
+            shapes.setdefault(activation.layer, []).append(f"{leaf}{shape}")
+    head: tuple[str, ...] = ("layer", "type", "parameters")
+    table = [(*head, "calls", "output shapes") if image else head]
+    for row in rows:
+        if search.lower() not in f"{row.name} {row.type}".lower():
+            continue
+        line: tuple[str, ...] = (row.name or "(model)", row.type, f"{row.parameters:,}")
+        if image is not None:
+            seen = shapes.get(row.name, [])
+            line += (str(calls.get(row.name, 0)), ", ".join(dict.fromkeys(seen)) or "did not run")
+        table.append(line)
+    if len(table) == 1:
+        raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
+    click.echo(columns(table))
+
+
+def _image_source(image: str) -> Any:
+    """A path, or a bundled sample where no such file exists."""
+    from hookviz.images import sample_image, sample_images
+
+    if not Path(image).exists():
+        for name in sample_images():
+            if image in (name, Path(name).stem):
+                return sample_image(name)
+    return Path(image)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("image")
+@click.option(
+    "--model", default="vgg16", show_default=True, help="A torchvision name or timm:NAME."
+)
+@click.option(
+    "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
+)
+@click.option(
+    "--out", default="hookviz_exports", show_default=True, help="The run's new folder is made here."
+)
+@click.option(
+    "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
+)
+@click.option(
+    "--values", type=click.Choice(["npz", "safetensors"]), help="Also write the raw values."
+)
+@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colour map.")
+@click.option(
+    "--scale",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+)
+@click.option(
+    "--order", default="index", show_default=True, help="index, mean, max, variance, sparsity."
+)
+@_model_options
+def maps(
+    image: str,
+    model: str,
+    layer_names: tuple[str, ...],
+    out: str,
+    channels: str | None,
+    values: str | None,
+    cmap: str,
+    scale: str,
+    order: str,
+    weights: str,
+    device: str,
+) -> None:
+    """Write the feature maps of IMAGE as PNG grids with a manifest.
+
+    IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
+    """
+    from tqdm import tqdm
+
+    from hookviz.capture import select_layers
+    from hookviz.images import read_image
+    from hookviz.render import GridOptions
+    from hookviz.run import run_model
+
+    if not layer_names:
+        raise HookvizError(
+            "No layer was named.",
+            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
+        )
+    options = GridOptions.of(cmap=cmap, scale=scale, order=order)
+    picture = read_image(_image_source(image))
+    loaded = _load(model, weights, device)
+    wanted = select_layers(loaded.module, list(layer_names))
+    with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
+        run = run_model(
+            loaded, picture, list(layer_names), on_activation=lambda _activation: bar.update(1)
+        )
+    for layer, reason in run.missing.items():
+        click.echo(f"{layer}: no activation: {reason}.", err=True)
+    what = {"grids", "input"}
+    extra: dict[str, Any] = {}
+    if channels is not None:
+        what.add("channels")
+        extra["channels"] = None if channels == "all" else channels
+    if values is not None:
+        what.add("values")
+        extra["values"] = values
+    with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
+
+        def progress(done: int, total: int, _file: str) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        result = run.export(out, what=what, options=options, progress=progress, **extra)
+    for note in result.notes:
+        click.echo(note, err=True)
+    click.echo(str(run.predictions), err=True)
+    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
+    click.echo(str(result.folder))
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("png")
+@click.option("--image", help="The image; a bundled sample is found by itself.")
+@click.option("--model", help="The model; the one that the file names if not given.")
+def reproduce(png: str, image: str | None, model: str | None) -> None:
+    """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
+    from hookviz.run import reproduce as draw_again
+
+    outcome = draw_again(png, model=model, image=None if image is None else _image_source(image))
+    if outcome.identical:
+        click.echo("identical, pixel for pixel")
+    for difference in outcome.differences:
+        click.echo(difference)
+    if not outcome.identical:
+        raise SystemExit(1)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("search", default="")
+def models(search: str) -> None:
+    """List torchvision's models whose name holds SEARCH, with their weights."""
+    from hookviz.models import list_models, list_weights
+
+    found = list_models(search)
+    if not found:
+        raise HookvizError(
+            f"No model's name holds '{search}'.", remedy="`hookviz models` lists all of them."
+        )
+    rows: list[tuple[str, ...]] = [("model", "weights, DEFAULT first", "MB", "on this machine")]
+    for name in found:
+        weights = list_weights(name)
+        rows.append(
+            (
+                name,
+                ", ".join(w.name for w in weights) or "none",
+                f"{weights[0].megabytes:,.0f}" if weights else "",
+                ", ".join(w.name for w in weights if w.cached) or "no",
+            )
+        )
+    click.echo(columns(rows))

@@ -1,0 +1,250 @@
+"""Draws an exported PNG again and says whether it is the same.
+
+In: a PNG of an export, and a way to run its model again. Out: whether it is the same, pixel for
+pixel, else what differs. Must not know: how a model is loaded or run.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hookviz.capture import Activation
+from hookviz.errors import ExportError, RenderError
+from hookviz.export._channels import ChannelPainter
+from hookviz.export._facts import RunFacts
+from hookviz.export._metadata import FileRecord, Key, facts_in, record_of
+from hookviz.export._pictures import (
+    channel_texts,
+    contact_picture,
+    grid_picture,
+    input_picture,
+    input_size,
+)
+from hookviz.export._png import plain_text, png_bytes_of, png_size
+from hookviz.render import GridOptions
+
+__all__ = ["Reproduction", "RunAgain", "needs_inputs", "reproduce_png"]
+
+RunAgain = Callable[[Mapping[str, str], tuple[str, ...]], tuple[RunFacts, Iterable[Activation]]]
+"""Runs the model again: given what the PNG says and the layers that it shows (none for the input
+picture), gives the facts of the new run and its activations."""
+
+_MAX_PIXELS = 80_000_000
+
+# What may differ without the picture being another one; it is told all the same.
+_SURROUNDINGS = frozenset(
+    {
+        "hookviz_version",
+        "torch_version",
+        "matplotlib_version",
+        "device",
+        "weights",
+        "image",
+        "model",
+        "preprocessing",
+    }
+)
+# Says nothing about the picture: when it was made, and what else was captured in the same run.
+_PASSING = frozenset({"Software", "time", "run", "execution", "record", "options"})
+_WORDS = {
+    "hookviz_version": "The version of hookviz",
+    "torch_version": "The version of torch",
+    "matplotlib_version": "The version of matplotlib",
+    "style": "The style of the page",
+    "device": "The device",
+    "model": "The model",
+    "weights": "The source of the weights",
+    "weights_hash": "The hash of the weights",
+    "trained": "Whether the model is trained",
+    "image": "The name of the image",
+    "image_sha256": "The hash of the image",
+    "preprocessing": "The preprocessing",
+    "shape": "The shape of the activation",
+    "dtype": "The dtype of the activation",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """What came of drawing a PNG again.
+
+    Attributes:
+        identical: Every pixel is the same, and so are weights, image and all that the file says
+            about the picture. Other versions, another device or another name of the same image
+            do not count; ``differences`` names them.
+        same_pixels: Every pixel is the same.
+        differences: One sentence for each thing that differs; () where nothing does.
+        image: The picture drawn again.
+        facts: What the file says about itself.
+    """
+
+    identical: bool
+    same_pixels: bool
+    differences: tuple[str, ...]
+    image: Image.Image
+    facts: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        return self.identical
+
+
+def needs_inputs(facts: Mapping[str, str]) -> bool:
+    """Whether a file shows what a layer received, so that the new run must keep inputs."""
+    return any(key[3] == "input" for key in record_of(facts).keys)
+
+
+def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
+    """Draws an exported PNG again from its own texts and compares.
+
+    Args:
+        png: A PNG of an export (grid, single channel, contact sheet or input), or its bytes.
+        run: Runs the model over the image again.
+
+    Returns:
+        Whether it is the same, and what differs.
+
+    Raises:
+        ExportError: The file cannot be read, was not written by hookviz or is damaged; or the new
+            run has no activation of the layer and call that it shows.
+        Exception: Whatever ``run`` raises.
+    """
+    data, name = png_bytes_of(png)
+    texts = facts_in(data, name)
+    record = record_of(texts, name)
+    there = _decoded(data, name)
+    try:
+        options = GridOptions.from_json(record.options).replace(page=record.page)
+    except (RenderError, RecursionError) as error:
+        raise ExportError(f"The text 'options' of {name} is damaged: {error}") from error
+    layers = tuple(dict.fromkeys(key[0] for key in record.keys))
+    facts, activations = run(texts, layers)
+    found = _matching(record.keys, tuple(activations))
+    if record.file == "contact":
+        options = options.replace(page=0)
+    pixels, again = _drawn(facts, found, record, options, texts)
+    told, same_facts = _compared_texts(texts, {k: plain_text(t) for k, t in again.items()})
+    difference = _compared_pixels(there, _rgba(pixels))
+    if difference:
+        told.append(difference)
+    return Reproduction(
+        identical=not difference and same_facts,
+        same_pixels=not difference,
+        differences=tuple(told),
+        image=Image.fromarray(pixels),
+        facts=texts,
+    )
+
+
+def _decoded(data: bytes, name: str) -> NDArray[np.uint8]:
+    """(H, W, 4) uint8 of the file."""
+    width, height = png_size(data, name)
+    if width * height > _MAX_PIXELS:
+        raise ExportError(
+            f"{name} has {width}×{height} pixels; at most {_MAX_PIXELS:,} are compared."
+        )
+    try:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+            warnings.simplefilter("error")
+            return np.asarray(image.convert("RGBA"))
+    except Exception as error:
+        raise ExportError(f"{name} is damaged: its pixels cannot be read ({error}).") from error
+
+
+def _rgba(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if pixels.shape[2] == 4:
+        return pixels
+    return np.dstack((pixels, np.full(pixels.shape[:2], 255, np.uint8)))
+
+
+def _matching(keys: Sequence[Key], activations: Sequence[Activation]) -> list[Activation]:
+    """The activations that a file shows. A new run counts its forwards from 1 again."""
+    found: list[Activation] = []
+    for layer, run, call, kind, leaf in keys:
+        alike = [
+            a for a in activations if (a.layer, a.call, a.kind, a.leaf) == (layer, call, kind, leaf)
+        ]
+        same_run = [a for a in alike if a.run == run]
+        if not alike:
+            calls = sorted({(a.call, a.leaf) for a in activations if a.layer == layer})
+            there = ", ".join(f"call {c}" + f" leaf '{p}'" * bool(p) for c, p in calls) or "nothing"
+            asked = f"call {call}" + f" leaf '{leaf}'" * bool(leaf)
+            raise ExportError(
+                f"The new run has no {kind.replace('_', ' ')} of layer '{layer}', {asked}; "
+                f"of that layer it has {there}."
+            )
+        found.append((same_run or alike)[0])
+    return found
+
+
+def _drawn(
+    facts: RunFacts,
+    activations: Sequence[Activation],
+    record: FileRecord,
+    options: GridOptions,
+    texts: Mapping[str, str],
+) -> tuple[NDArray[np.uint8], dict[str, str]]:
+    """Pixels and texts as the export would write them now."""
+    if record.file == "input":
+        return input_picture(facts)
+    if record.file == "grid":
+        return grid_picture(facts, activations[0], options)
+    if record.file == "contact":
+        pages = texts.get("page", "").rpartition(" of ")[2]
+        number = int(pages) if pages.isdecimal() and len(pages) < 10 else record.page + 1
+        if not activations:
+            raise ExportError("The contact sheet names no layers.")
+        return contact_picture(facts, activations, options, record.page, number)
+    painter = ChannelPainter(activations[0], options, input_size(facts))
+    (painted,) = painter.paint([record.channel or 0])
+    pixels = painted.rgb(painter.table)
+    pixels = pixels.repeat(record.factor, axis=0).repeat(record.factor, axis=1)
+    again = channel_texts(facts, painter, options) | painter.channel_texts(painted)
+    return pixels, again | record.texts()
+
+
+def _compared_texts(there: Mapping[str, str], again: Mapping[str, str]) -> tuple[list[str], bool]:
+    """What the texts say differently, and whether what matters to the picture is the same."""
+    told: list[str] = []
+    same = True
+    for key in dict.fromkeys([*again, *there]):
+        old, new = there.get(key), again.get(key)
+        if old == new or key in _PASSING or (new is None and key not in _WORDS):
+            continue
+        words = _WORDS.get(key, f"The text '{key}'")
+        was = "not in the file" if old is None else f"{_short(old)} in the file"
+        now = "not known now" if new is None else f"{_short(new)} now"
+        told.append(f"{words} differs: {was}, {now}.")
+        same = same and key in _SURROUNDINGS
+    return told, same
+
+
+def _short(text: str) -> str:
+    plain = " ".join(text.split())
+    return f"'{plain}'" if len(plain) <= 100 else f"'{plain[:60]}…{plain[-30:]}'"
+
+
+def _compared_pixels(there: NDArray[np.uint8], again: NDArray[np.uint8]) -> str:
+    """One sentence on how two pictures differ; "" where they do not."""
+    if there.shape != again.shape:
+        sizes = [f"{picture.shape[1]}×{picture.shape[0]}" for picture in (there, again)]
+        return f"The size differs: {sizes[0]} pixels in the file, {sizes[1]} now."
+    other = (there != again).any(axis=2)
+    count = int(other.sum())
+    if count == 0:
+        return ""
+    y, x = (int(place) for place in np.unravel_index(int(other.argmax()), other.shape))
+    share = f"{count:,} of {other.size:,} pixels differ" if count > 1 else "1 pixel differs"
+    colours = [tuple(int(part) for part in picture[y, x, :3]) for picture in (there, again)]
+    place = "the first" if count > 1 else "it is"
+    return (
+        f"{share}, {place} at column {x}, row {y}: "
+        f"{colours[0]} in the file, {colours[1]} now (red, green, blue)."
+    )

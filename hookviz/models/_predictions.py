@@ -1,0 +1,207 @@
+"""What a model says the picture shows.
+
+In: a model's output. Out: the most probable classes, or a summary, or why there is neither.
+Must not know: pictures, hooks, how the model was run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookviz.models._loaded import LoadedModel
+
+__all__ = ["Predictions", "predictions"]
+
+DETECTION_SCORE = 0.5
+"""Objects below this score are counted, not named."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of one picture.
+
+    Attributes:
+        items: (class index, class name, probability in 0…1), most probable first; () where the
+            model is no classifier.
+        reason: Why ``items`` is empty; "" where it is not.
+        summary: Text on a segmentation, a detection or a flow; "" for classifiers.
+        note: What to hold against the items: "UNTRAINED …"; "" for nothing.
+    """
+
+    items: tuple[tuple[int, str, float], ...] = ()
+    reason: str = ""
+    summary: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.items:
+            lines = [f"{100 * p:5.1f} %  {label}" for _, label, p in self.items]
+            return "\n".join([*([self.note] if self.note else []), *lines])
+        return self.summary or self.reason
+
+
+def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
+    """The top classes of a classifier, or a summary of another model's output.
+
+    Args:
+        model: The model that gave the output.
+        output: What its forward returned: logits (N, classes) or probabilities, something with
+            ``logits``, torchvision's dicts of segmentation and detection, a list of flows; None
+            where the forward was ended early.
+        k: At most this many classes.
+
+    Returns:
+        Of the first image of the batch. Probabilities are the softmax of the logits in float32;
+        an output that is already non-negative and sums to one is taken as it is.
+
+    Examples:
+        >>> from hookviz.models import load_model
+        >>> net = load_model(torch.nn.Identity(), categories=("cat", "dog"))
+        >>> predictions(net, torch.tensor([[2.0, 0.0]])).items[0][1]
+        'cat'
+    """
+    note = "" if model.trained else "UNTRAINED: the probabilities mean nothing."
+    if output is None:
+        return Predictions(reason="The model did not run to its end, so it gave no output.")
+    if model.no_classifier:
+        return Predictions(reason=model.no_classifier)
+    if model.task == "segmentation" or (isinstance(output, Mapping) and "out" in output):
+        return _segmentation(model, output, note)
+    if model.task == "detection":
+        return _detection(model, output, note)
+    if model.task == "optical_flow":
+        return _flow(output, note)
+    logits = _logits(output)
+    if logits is None:
+        return Predictions(reason=f"The output is no classification but {describe(output)}.")
+    return _classes(model, logits, k, note)
+
+
+def _logits(output: Any) -> Tensor | None:
+    """The tensor (N, classes) of a classifier's output; None where there is none."""
+    if isinstance(output, Mapping):
+        output = output.get("logits")
+    elif not isinstance(output, Tensor):
+        # GoogLeNet and Inception in train mode, Hugging Face's outputs; else a plain tuple.
+        named = getattr(output, "logits", None)
+        first = output[0] if isinstance(output, Sequence) and output else None
+        output = named if named is not None else first
+    if not isinstance(output, Tensor) or output.is_complex() or output.dtype == torch.bool:
+        return None
+    if output.is_quantized:
+        output = output.dequantize()
+    if output.ndim == 4 and output.shape[2:] == (1, 1):  # a convolution as the classifier
+        output = output.flatten(1)
+    if output.ndim == 1:
+        output = output[None]
+    return output if output.ndim == 2 and output.shape[0] else None
+
+
+def _classes(model: LoadedModel, logits: Tensor, k: int, note: str) -> Predictions:
+    scores = logits[0].detach().to("cpu", torch.float32)
+    count = scores.numel()
+    if count < 2:
+        return Predictions(
+            reason=f"The output holds {count} number{'s' * (count != 1)}, no classes."
+        )
+    if model.task == "unknown" and not model.categories and not _looks_like_classes(model, count):
+        return Predictions(
+            reason=f"The output is {describe(logits)}, and nothing says that these are classes.",
+        )
+    if not torch.isfinite(scores).all():
+        return Predictions(reason="The classifier's output holds NaN or infinite values.")
+    done = bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < 1e-3
+    probabilities = scores if done else scores.softmax(0)
+    top = probabilities.topk(min(k, count))
+    names = model.categories if len(model.categories) == count else ()
+    items = tuple(
+        (int(i), names[int(i)] if names else f"class {int(i)}", float(p))
+        for p, i in zip(top.values, top.indices, strict=True)
+    )
+    return Predictions(items=items, note=note)
+
+
+def _looks_like_classes(model: LoadedModel, count: int) -> bool:
+    """Whether the last linear layer or convolution of a module of one's own gives the output."""
+    last: int | None = None
+    for part in model.module.modules():
+        if isinstance(part, torch.nn.Linear):
+            last = part.out_features
+        elif isinstance(part, torch.nn.Conv2d):
+            last = part.out_channels
+    return last == count
+
+
+def _name(model: LoadedModel, index: int) -> str:
+    return model.categories[index] if index < len(model.categories) else f"class {index}"
+
+
+def _segmentation(model: LoadedModel, output: Any, note: str) -> Predictions:
+    maps = output.get("out") if isinstance(output, Mapping) else _segments(output)
+    if not isinstance(maps, Tensor) or maps.ndim != 4 or maps.shape[1] < 2:
+        return Predictions(reason=f"The output is no segmentation but {describe(output)}.")
+    classes = maps[0].detach().float().argmax(0).flatten().cpu()
+    counts = torch.bincount(classes, minlength=maps.shape[1])
+    shares = counts / classes.numel()
+    order = [int(i) for i in shares.argsort(descending=True, stable=True) if shares[i] > 0]
+    parts = [f"{_name(model, i)} {100 * float(shares[i]):.1f} %" for i in order[:5]]
+    more = f" and {len(order) - 5} more" if len(order) > 5 else ""
+    return Predictions(
+        reason="The model gives a class to every pixel, not to the picture.",
+        summary=f"Share of the pixels: {', '.join(parts)}{more}.",
+        note=note,
+    )
+
+
+def _segments(output: Any) -> Any:
+    return getattr(output, "logits", output)
+
+
+def _detection(model: LoadedModel, output: Any, note: str) -> Predictions:
+    first = output[0] if isinstance(output, Sequence) and output else output
+    if not (isinstance(first, Mapping) and {"labels", "scores"} <= set(first)):
+        return Predictions(reason=f"The output is no detection but {describe(output)}.")
+    scores, labels = first["scores"].tolist(), first["labels"].tolist()
+    found = sorted(zip(scores, labels, strict=True), reverse=True)
+    sure = [(score, label) for score, label in found if score >= DETECTION_SCORE]
+    names = [f"{_name(model, int(label))} {score:.2f}" for score, label in sure[:10]]
+    more = f" and {len(sure) - 10} more" if len(sure) > 10 else ""
+    text = f"{len(sure)} object{'s' * (len(sure) != 1)} with a score of {DETECTION_SCORE} or more"
+    below = len(found) - len(sure)
+    return Predictions(
+        reason="The model finds objects, it does not classify the picture.",
+        summary=f"{text}{': ' if names else ''}{', '.join(names)}{more}; {below} below.",
+        note=note,
+    )
+
+
+def _flow(output: Any, note: str) -> Predictions:
+    last = output[-1] if isinstance(output, Sequence) and output else output
+    if not isinstance(last, Tensor) or last.ndim != 4 or last.shape[1] != 2:
+        return Predictions(reason=f"The output is no optical flow but {describe(output)}.")
+    length = last[0].detach().float().norm(dim=0)
+    return Predictions(
+        reason="The model gives a shift of every pixel, no classes.",
+        summary=f"Shift between two equal frames: mean {float(length.mean()):.2f}, largest "
+        f"{float(length.max()):.2f} pixels.",
+        note=note,
+    )
+
+
+def describe(output: Any) -> str:
+    """An output in a few words, for sentences: "a tensor (1, 512, 7, 7)"."""
+    if isinstance(output, Tensor):
+        return f"a tensor {tuple(output.shape)}"
+    kind = type(output).__name__
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    if isinstance(output, Mapping):
+        keys = ", ".join(map(str, list(output)[:4]))
+        return f"{article} {kind} with {keys or 'nothing'}"
+    if isinstance(output, Sequence) and not isinstance(output, str):
+        return f"{article} {kind} of {len(output)}"
+    return f"{article} {kind}"

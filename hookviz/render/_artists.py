@@ -1,0 +1,256 @@
+"""The pieces that matplotlib draws: the figure, a mosaic shown pixel for pixel, small texts.
+
+In: arrays of colours, labels. Out: artists on a Figure. Must not know: tensors, layers, options.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.text import Text
+from matplotlib.transforms import IdentityTransform
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from hookviz.render._typeset import Label, face_of
+
+if TYPE_CHECKING:
+    from matplotlib.backend_bases import RendererBase
+
+__all__ = ["Captions", "GridFigure", "Mosaic", "add_mosaic", "figure_of", "pixels_of", "png_of"]
+
+
+class GridFigure(Figure):
+    """A matplotlib Figure that a notebook shows as it is, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return png_of(self)
+
+
+def figure_of(
+    width: int, height: int, dpi: float, face: tuple[float, float, float, float]
+) -> GridFigure:
+    """An empty figure of exactly ``width`` by ``height`` pixels, with an Agg canvas."""
+    # A thousandth of a pixel keeps the canvas from rounding 1200 down to 1199.
+    inches = ((width + 1e-3) / dpi, (height + 1e-3) / dpi)
+    figure = GridFigure(
+        figsize=inches,
+        dpi=dpi,
+        facecolor=face,
+        edgecolor="none",
+        linewidth=0,
+        layout="none",  # type: ignore[arg-type]  # legal, though matplotlib's types omit it
+    )
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def pixels_of(figure: Figure) -> NDArray[np.uint8]:
+    """(height, width, 4) uint8 of the figure as drawn at its own dpi."""
+    canvas: Any = figure.canvas
+    if not isinstance(canvas, FigureCanvasAgg):
+        canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())
+
+
+def png_of(
+    figure: Figure, compress_level: int = 1, metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """The figure as a PNG with these text keys and no others; opaque ones are stored as RGB."""
+    rgba = pixels_of(figure)
+    image = Image.fromarray(rgba)
+    if to_rgba(figure.get_facecolor())[3] == 1.0:
+        image = image.convert("RGB")
+    stream = io.BytesIO()
+    keys = PngInfo()
+    for key, text in (metadata or {}).items():
+        keys.add_itxt(key, text)
+    image.save(stream, "PNG", compress_level=compress_level, pnginfo=keys)
+    return stream.getvalue()
+
+
+class Mosaic(AxesImage):
+    """An image whose pixels are the screen's: copied where they fit one to one, else resampled.
+
+    Args:
+        axes: Where it stands.
+        rgba: (height, width, 4) uint8, first row on top.
+    """
+
+    def __init__(self, axes: Axes, rgba: NDArray[np.uint8], **settings: Any) -> None:
+        super().__init__(axes, interpolation="nearest", origin="upper", resample=False, **settings)
+        # matplotlib would check and copy all of it; that waits until something needs it.
+        self._rgba: NDArray[np.uint8] | None = rgba
+        self._upturned = np.ascontiguousarray(rgba[::-1])
+
+    def get_array(self) -> Any:
+        """See matplotlib: the colours shown."""
+        return super().get_array() if self._rgba is None else self._rgba
+
+    def set_data(self, A: Any) -> None:  # noqa: N803  # matplotlib's name for it
+        """See matplotlib: show something else, from now on resampled."""
+        self._rgba = None
+        super().set_data(A)
+
+    def make_image(
+        self, renderer: Any, magnification: float = 1.0, unsampled: bool = False
+    ) -> tuple[Any, float, float, Any]:
+        """See matplotlib; copying saves its resampling, which costs more than all the rest."""
+        box = self.get_window_extent()
+        rows, columns = self._upturned.shape[:2]
+        fits = (
+            self._rgba is not None
+            and isinstance(renderer, RendererAgg)
+            and magnification == 1.0
+            and not unsampled
+            and abs(box.width - columns) < 0.5
+            and abs(box.height - rows) < 0.5
+        )
+        if not fits:
+            if self._rgba is not None:
+                super().set_data(self._rgba)
+            return super().make_image(renderer, magnification, unsampled)
+        return self._upturned, round(box.x0), round(box.y0), IdentityTransform()
+
+
+class PictureAxes(Axes):
+    """Axes made without the grid lines that a picture never has, which halves their cost."""
+
+    _ready = False
+
+    def grid(self, *args: Any, **settings: Any) -> None:
+        """See matplotlib; while the axes are being made, nothing happens."""
+        if self._ready:
+            super().grid(*args, **settings)
+
+
+def add_mosaic(
+    figure: Figure,
+    rgba: NDArray[np.uint8],
+    left: int,
+    top: int,
+    limits: tuple[float, float] | None = None,
+) -> Axes:
+    """An Axes that is exactly as large as the image, placed in pixels from the top left.
+
+    Args:
+        figure: Where it goes.
+        rgba: (height, width, 4) uint8.
+        left: Pixels from the figure's left edge.
+        top: Pixels from its upper edge.
+        limits: The y axis' (low, high) in data units; None is rows of pixels from the top.
+    """
+    height, width = rgba.shape[:2]
+    axes = add_axes(figure, left, top, width, height)
+    axes.set_axis_off()
+    low, high = (height, 0) if limits is None else limits
+    extent = (0.0, float(width) if limits is None else 1.0, float(low), float(high))
+    axes.add_image(Mosaic(axes, rgba, extent=extent))
+    axes.set(xlim=extent[:2], ylim=(low, high))
+    return axes
+
+
+def add_axes(figure: Figure, left: int, top: int, width: int, height: int) -> Axes:
+    """An Axes placed in pixels from the figure's top left corner."""
+    across, down = (figure.bbox.width, figure.bbox.height)
+    down = np.floor(down)
+    across = np.floor(across)
+    # Figure fractions are of the true size, which is a thousandth of a pixel larger.
+    fractions = (
+        left / figure.bbox.width,
+        (down - top - height) / figure.bbox.height,
+        width / figure.bbox.width,
+        height / figure.bbox.height,
+    )
+    axes = PictureAxes(figure, fractions)
+    axes._ready = True  # noqa: SLF001  # its own flag
+    figure.add_axes(axes)
+    return axes
+
+
+class Captions(Artist):
+    """All small texts of a page, placed in pixels from its top left corner.
+
+    Bitmaps on a screen or in a PNG, real text in PDF and SVG. ``findobj`` finds them as Text
+    artists; once these have been handed out they are what is drawn, so that they can be changed.
+
+    Args:
+        labels: Texts with their places.
+    """
+
+    def __init__(self, labels: list[Label]) -> None:
+        super().__init__()
+        self.labels = labels
+        self._texts: list[Text] | None = None
+        self.set_zorder(5)
+
+    def get_children(self) -> list[Artist]:
+        """The same texts as matplotlib's own artists."""
+        if self._texts is None:
+            self._texts = [self._text(label) for label in self.labels]
+        return list(self._texts)
+
+    def _text(self, label: Label) -> Text:
+        figure = self.get_figure(root=True)
+        assert figure is not None  # noqa: S101  # findobj starts from the figure
+        height = np.floor(figure.bbox.height)
+        text = Text(
+            label.x / figure.bbox.width,
+            (height - label.y) / figure.bbox.height,
+            label.text,
+            color=label.colour,
+            fontproperties=label.face.properties,
+            horizontalalignment="right" if label.right else "left",
+            verticalalignment="baseline",
+            parse_math=False,
+            usetex=False,
+        )
+        text.set_figure(figure)
+        text.set_transform(figure.transFigure)
+        return text
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw every label."""
+        if not self.get_visible():
+            return
+        if self._texts is not None:
+            for text in self._texts:
+                text.draw(renderer)
+        else:
+            figure = self.get_figure(root=True)
+            assert figure is not None  # noqa: S101  # only a figure draws
+            context = renderer.new_gc()
+            for label in self.labels:
+                self._draw(renderer, context, label, figure.dpi / label.face.dpi)
+            context.restore()
+        self.stale = False
+
+    def _draw(self, renderer: Any, context: Any, label: Label, zoom: float) -> None:
+        face = label.face
+        if zoom != 1.0:
+            face = face_of(face.family, face.points, face.dpi * zoom, face.weight)
+        _, height = renderer.get_canvas_width_height()
+        left = label.x * zoom - (face.width(label.text) if label.right else 0)
+        if isinstance(renderer, RendererAgg):
+            cover, before, above = face.inked(label.text)
+            ink = np.empty((*cover.shape, 4), np.uint8)
+            ink[..., :3] = [round(255 * c) for c in label.colour[:3]]
+            ink[..., 3] = cover[::-1]
+            bottom = int(height) - round(label.y * zoom) - (len(cover) - above)
+            renderer.draw_image(context, round(left) - before, bottom, ink)
+        else:
+            context.set_foreground(label.colour, isRGBA=True)
+            y = label.y * zoom
+            y = y if renderer.flipy() else height - y
+            renderer.draw_text(context, left, y, label.text, face.properties, 0.0, False)

@@ -1,0 +1,240 @@
+"""Vectors as bars, the largest by name.
+
+In: an arranged vector. Out: a Drawing. Must not know: models, files, widgets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from hookviz.capture._activation import Activation
+from hookviz.errors import RenderError
+from hookviz.render._artists import add_axes
+from hookviz.render._colours import colour_table, palette
+from hookviz.render._drawing import Drawing, PictureFacts
+from hookviz.render._heading import heading, legend_of, page_sentence
+from hookviz.render._layout import Arranged
+from hookviz.render._measure import Numbers, extents, fetch
+from hookviz.render._options import GridOptions
+from hookviz.render._page import Sheet, ticks
+from hookviz.render._scaling import scaling
+from hookviz.render._selection import choose_channels, page_of
+from hookviz.render._wording import middle_ellipsis, value
+
+__all__ = ["bare_axes", "draw_bars", "plain_units"]
+
+_NAMED = 10
+_ALL_NAMED = 24  # so few that a list alone shows them all
+
+
+def draw_bars(
+    source: Activation | Tensor,
+    arranged: Arranged,
+    options: GridOptions,
+    facts: PictureFacts | None,
+    categories: tuple[str, ...],
+) -> Drawing:
+    """A profile of all values, and under it the largest by name.
+
+    Args:
+        source: What is drawn, for the title.
+        arranged: Its values as (C, 1, 1).
+        options: How; a vector takes one page whatever ``per_page`` says.
+        facts: For the title.
+        categories: Names, used where there is one for each value.
+    """
+    if options.opacity > 0:
+        raise RenderError(
+            f"overlay needs maps, but shape {arranged.shape} holds single values.",
+            remedy="Draw it without overlay.",
+            code="overlay-needs-maps",
+        )
+    if options.scale in ("auto", "channel"):
+        options = options.replace(scale="layer")  # a value alone has no range, bars need no middle
+    found = extents(arranged.maps)
+    scale = scaling(arranged, found, options)
+    chosen = page_of("bars", choose_channels(arranged, found, options), options)
+    values = fetch(arranged.maps.flatten())[list(chosen)]
+    table = colour_table("viridis")
+    dead = int((values == 0).sum())
+    sentences = (
+        page_sentence(arranged, len(chosen), len(chosen), options, 1),
+        scale.sentence.replace("one scale for the layer: ", ""),
+        f"axes {arranged.statement}",
+        *arranged.notes,
+        f"{dead} of them zero" if dead else "",
+    )
+    legend = legend_of(found, scale, table)
+    colours = palette(options.style)
+    sheet = Sheet(heading(source, arranged, sentences, options, facts, legend), options, colours)
+    named = _largest(values, len(values) if len(values) <= _ALL_NAMED else options.top or _NAMED)
+    if len(values) <= _ALL_NAMED:
+        named = np.arange(len(values))
+    profile = sheet.px(120) if len(values) > _ALL_NAMED else 0
+    line, gap = sheet.px(13), sheet.px(30) if profile else 0
+    figure = sheet.open(profile + gap + line * len(named))
+    low, high = scale.ends or (0.0, 0.0)
+    ends = (min(0.0, low), max(0.0, high))
+    flags = {name: _rgb(table.flags[row]) for name, row in (("nan", 5), ("+", 4), ("-", 3))}
+    if profile:
+        _profile(sheet, figure, values, chosen, ends, profile, flags)
+        sheet.write("largest", sheet.margin, sheet.top + profile + gap - sheet.px(5), 7.5)
+    names = [_name(chosen[i], len(found.low), categories) for i in named]
+    shown = values[named][np.isfinite(values[named])]
+    reach = (min(0.0, shown.min(initial=0.0)), max(0.0, shown.max(initial=0.0)))
+    reach = (max(reach[0], ends[0]), min(reach[1], ends[1]))
+    _list(sheet, figure, names, values[named], reach, sheet.top + profile + gap, line)
+    sheet.close(figure)
+    return Drawing(
+        figure=figure,
+        channels=chosen,
+        page=0,
+        pages=1,
+        total=len(chosen),
+        kind="bars",
+        scale=scale.sentence,
+        vmin=low,
+        vmax=high,
+        tile_ranges=tuple((low, high) for _ in chosen),
+        tile_extents=tuple((float(found.low[c]), float(found.high[c])) for c in chosen),
+        cmap=table.name,
+        nan=int(found.nan.sum()),
+        posinf=int(found.posinf.sum()),
+        neginf=int(found.neginf.sum()),
+        below=scale.below,
+        above=scale.above,
+        dead=tuple(int(c) for c in found.dead.nonzero()[0]),
+        layout=arranged.statement,
+        notes=arranged.notes,
+        options=options,
+    )
+
+
+def _largest(values: Numbers, count: int) -> np.ndarray:
+    """Positions of the largest values, +Inf first, NaN never before a number."""
+    key = np.where(np.isnan(values), np.inf, -values)
+    return np.argsort(key, kind="stable")[:count]
+
+
+def _name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+    return f"{channel}  {categories[channel]}" if len(categories) == count else str(channel)
+
+
+def _rgb(colour: np.ndarray) -> tuple[float, float, float, float]:
+    r, g, b = (float(c) / 255 for c in colour)
+    return (r, g, b, 1.0)
+
+
+def plain_units(ends: tuple[float, float]) -> float:
+    """1, or what values must be divided by so that matplotlib's axes can hold them."""
+    size = max(abs(ends[0]), abs(ends[1]))
+    return 1.0 if 1e-200 < size < 1e200 or size == 0 else size
+
+
+def bare_axes(
+    figure: Figure,
+    left: int,
+    top: int,
+    width: int,
+    height: int,
+    xlim: tuple[float, float],
+    ylim: tuple[float, float],
+) -> Axes:
+    """Axes in pixels from the top left, without frame, ticks or grid, with these limits."""
+    axes = add_axes(figure, left, top, width, height)
+    axes.set_axis_off()
+    if ylim[0] == ylim[1]:
+        ylim = (ylim[0] - 0.5, ylim[1] + 0.5)
+    axes.set(xlim=xlim, ylim=ylim, autoscale_on=False)
+    return axes
+
+
+def _profile(
+    sheet: Sheet,
+    figure: Figure,
+    values: Numbers,
+    chosen: tuple[int, ...],
+    ends: tuple[float, float],
+    height: int,
+    flags: dict[str, tuple[float, float, float, float]],
+) -> None:
+    """Every value as a bar, in the order chosen; peaks stay where bars are thinner than a pixel."""
+    palette = sheet.palette
+    marks = ticks(ends, 4)
+    aside = max(sheet.face(7.5).width(text) for _, text in marks) + sheet.px(5)
+    left, width = sheet.margin + aside, sheet.room - aside
+    unit = plain_units(ends)
+    low, high = ends[0] / unit, ends[1] / unit
+    axes = bare_axes(figure, left, sheet.top, width, height, (0, len(values)), (low, high))
+    for place, text in marks:
+        y = sheet.top + round((1 - place) * (height - 1))
+        axes.axhline(low + place * (high - low), color=palette.faint, linewidth=0.6, zorder=0)
+        sheet.write(text, left - sheet.px(4), y + sheet.px(2.6), 7.5, right=True)
+    finite = np.nan_to_num(values / unit, nan=0.0, posinf=high, neginf=low)
+    columns = min(len(values), width)
+    starts = (np.arange(columns) * len(values)) // columns
+    tops = np.maximum.reduceat(np.maximum(finite, 0), starts)
+    bottoms = np.minimum.reduceat(np.minimum(finite, 0), starts)
+    edges = np.append(starts, len(values))
+    for part in (tops, bottoms):
+        if part.any():
+            axes.stairs(part.clip(low, high), edges, fill=True, color=palette.accent, linewidth=0)
+    axes.axhline(0.0, color=palette.muted, linewidth=0.6)
+    bad = (("nan", np.isnan(values)), ("+", np.isposinf(values)), ("-", np.isneginf(values)))
+    for name, where in bad:
+        for at in np.flatnonzero(where)[:500]:
+            axes.axvspan(at, at + 1, color=flags[name], linewidth=0.8)
+    base = sheet.top + height + sheet.px(9)
+    ordered = chosen == tuple(range(chosen[0], chosen[0] + len(chosen)))
+    places = MaxNLocator(nbins=10, integer=True).tick_values(0, len(values))
+    for at in (int(p) for p in places if 0 <= p < len(values) and ordered):
+        x = left + round((at + 0.5) / len(values) * width)
+        text = str(chosen[at])
+        if x + sheet.face(7.0).width(text) < sheet.margin + sheet.room:
+            sheet.write(text, x, base, 7.0)
+    if not ordered:
+        sheet.write("in the order chosen", left, base, 7.0)
+
+
+def _list(
+    sheet: Sheet,
+    figure: Figure,
+    names: list[str],
+    values: Numbers,
+    ends: tuple[float, float],
+    top: int,
+    line: int,
+) -> None:
+    """One row for each value: name, bar, number."""
+    face = sheet.face(8.0)
+    palette = sheet.palette
+    names = [middle_ellipsis(name, sheet.room * 0.36, face.width) for name in names]
+    before = max(face.width(name) for name in names) + sheet.px(8)
+    after = max(face.width(value(v, 4)) for v in values) + sheet.px(6)
+    width = min(sheet.room - before - after, sheet.px(420))
+    unit = plain_units(ends)
+    low, high = ends[0] / unit, ends[1] / unit
+    span = high - low or 1.0
+    left = sheet.margin + before
+    axes = bare_axes(
+        figure, left, top, width, line * len(names), (low, high if high > low else low + 1),
+        (len(names), 0),
+    )  # fmt: skip
+    shapes = []
+    for row, (name, number) in enumerate(zip(names, values, strict=True)):
+        base = top + row * line + round(line * 0.5 + sheet.px(2.9))
+        sheet.write(name, left - sheet.px(8), base, 8.0, palette.ink, right=True)
+        end = 0.0 if np.isnan(number) else float(np.clip(number / unit, low, high))
+        shapes.append([(0, row + 0.2), (end, row + 0.2), (end, row + 0.8), (0, row + 0.8)])
+        reach = left + round((max(end, 0.0) - low) / span * width)
+        sheet.write(value(float(number), 4), reach + sheet.px(5), base, 8.0)
+    axes.add_collection(
+        PolyCollection(shapes, facecolors=[palette.accent], linewidths=0), autolim=False
+    )
+    if low < 0:
+        axes.axvline(0.0, color=palette.muted, linewidth=0.6)

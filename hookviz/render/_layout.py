@@ -1,0 +1,234 @@
+"""A tensor turned so that its channels, rows and columns are where the pictures expect them.
+
+In: an activation's tensor. Out: (C, H, W) of one sample as a view on the same device, with a
+sentence on how its axes were read. Must not know: colours, or how anything is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from hookviz.capture._activation import Activation
+from hookviz.errors import RenderError
+from hookviz.render._options import GridOptions
+from hookviz.render._reading import Hints, read_axes, token_grid
+
+__all__ = ["Arranged", "arrange", "plain_tensor"]
+
+_NOUNS = {
+    "maps": ("map", "channel"),
+    "tokens": ("feature", "feature"),
+    "bars": ("value", "value"),
+    "signal": ("signal", "channel"),
+    "volume": ("map", "channel"),
+    "attention": ("head", "head"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Arranged:
+    """One sample of an activation, ready to be drawn.
+
+    Attributes:
+        kind: "maps", "tokens", "bars", "signal", "volume" or "attention".
+        maps: (C, H, W), a view of the tensor given where its dtype allows one; real, on its
+            device. Bars are (C, 1, 1), signals (C, 1, L).
+        apart: (C, K) class and register tokens, which stand apart from the patch grid.
+        statement: How the axes were read.
+        notes: Further sentences that the figure must carry (sample, frame, grid, magnitude).
+        samples: Samples in the batch.
+        frames: Frames of a volume, else 1.
+        shape: Of the tensor given.
+        dtype: Of the tensor given, as text.
+    """
+
+    kind: str
+    maps: Tensor
+    apart: Tensor | None
+    statement: str
+    notes: tuple[str, ...]
+    samples: int
+    frames: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def noun(self) -> str:
+        """What one picture is called: "map", "feature", "value", "signal" or "head"."""
+        return _NOUNS[self.kind][0]
+
+    @property
+    def channel_noun(self) -> str:
+        """What its index counts: "channel", "feature", "value" or "head"."""
+        return _NOUNS[self.kind][1]
+
+
+def arrange(
+    source: Activation | Tensor,
+    options: GridOptions,
+    input_size: tuple[int, int] | None = None,
+) -> Arranged:
+    """Choose sample, frame and layout.
+
+    Args:
+        source: An activation, or a bare tensor.
+        options: Its ``sample``, ``frame``, ``layout`` and ``grid`` are used.
+        input_size: (height, width) of what the network saw, for patch grids and aspect.
+
+    Raises:
+        RenderError: The tensor cannot be drawn so; the sentence names its shape.
+    """
+    activation = source if isinstance(source, Activation) else None
+    given = source.tensor if isinstance(source, Activation) else source
+    if not isinstance(given, Tensor):
+        raise RenderError(f"Found {type(given).__name__}; what is drawn must be a tensor.")
+    tensor, notes = plain_tensor(given)
+    shape = tuple(tensor.shape)
+    hints = Hints(
+        module_type=activation.module_type if activation else "",
+        layer=activation.layer if activation else "",
+        leaf=activation.leaf if activation else "",
+        input_size=input_size,
+        grid=options.grid,
+        rows_sum_to_one=_rows_sum_to_one(tensor),
+    )
+    reading = read_axes(shape, options.layout, hints)
+    axes = reading.axes
+    samples = frames = 1
+    if "N" in axes:
+        samples = shape[0]
+        tensor = _pick(tensor, axes.index("N"), options.sample, "sample", shape)
+        axes = axes.replace("N", "")
+        if samples > 1:
+            notes.append(f"sample {options.sample} of {samples}")
+    elif options.sample:
+        raise RenderError(f"sample is {options.sample}, but shape {shape} has no batch axis.")
+    if reading.layout.startswith("volume"):
+        at = axes.index("T")
+        frames = tensor.shape[at]
+        frame = frames // 2 if options.frame is None else options.frame
+        tensor = _pick(tensor, at, frame, "frame", shape)
+        axes = axes.replace("T", "")
+        notes.append(f"frame {frame} of {frames}")
+    elif options.frame is not None:
+        raise RenderError(f"frame is {options.frame}, but shape {shape} is not read as a volume.")
+    arranged = Arranged(
+        kind="maps",
+        maps=tensor,
+        apart=None,
+        statement=reading.statement,
+        notes=tuple(notes),
+        samples=samples,
+        frames=frames,
+        shape=shape,
+        dtype=str(given.dtype).removeprefix("torch."),
+    )
+    return _shaped(arranged, axes, reading.layout, hints)
+
+
+def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
+    """A dense, real, detached tensor of ordinary numbers, and what had to be done for it.
+
+    Floating and integer dtypes and bool stay as they are; quantised ones are dequantised,
+    sparse ones filled in, complex ones replaced by their magnitude.
+
+    Raises:
+        RenderError: The tensor holds no readable values (meta, nested).
+    """
+    notes: list[str] = []
+    tensor = tensor.detach()
+    if tensor.is_nested:
+        raise RenderError("A nested tensor has no single shape; draw its parts one by one.")
+    if tensor.device.type == "meta":
+        raise RenderError(
+            f"The tensor of shape {tuple(tensor.shape)} is on the meta device and has no values."
+        )
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+        notes.append("dequantised")
+    if tensor.is_complex():
+        # Squares of large parts leave complex64 where the magnitude itself would not.
+        wide = torch.complex64 if tensor.device.type == "mps" else torch.complex128
+        tensor = tensor.resolve_conj().to(wide).abs()
+        notes.append("magnitude of complex values")
+    return tensor, notes
+
+
+def _shaped(arranged: Arranged, axes: str, layout: str, hints: Hints) -> Arranged:
+    """Bring what is left of the axes into (C, H, W)."""
+    tensor = arranged.maps
+    if layout == "tokens":
+        return _tokens(arranged, tensor, hints)
+    if layout == "vector":
+        return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
+    if layout == "signal":
+        if tensor.shape[1] == 1:
+            return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
+        return replace(arranged, kind="signal", maps=tensor.unsqueeze(1))
+    if layout == "attention":
+        maps = tensor if tensor.dim() == 3 else tensor.unsqueeze(0)
+        return replace(arranged, kind="attention", maps=maps)
+    if "C" not in axes:
+        tensor = tensor.unsqueeze(0)
+    elif axes.endswith("C"):
+        tensor = tensor.permute(2, 0, 1)
+    kind = "volume" if layout.startswith("volume") else "maps"
+    if tensor.shape[1:] == (1, 1):
+        if tensor.shape[0] > 1:
+            return replace(
+                arranged, kind="bars", maps=tensor, notes=(*arranged.notes, "1×1 maps as bars")
+            )
+        return replace(arranged, kind="bars", maps=tensor)
+    return replace(arranged, kind=kind, maps=tensor)
+
+
+def _tokens(arranged: Arranged, tensor: Tensor, hints: Hints) -> Arranged:
+    """(T, D) as D maps of the patch grid, the tokens before it apart."""
+    count = tensor.shape[0]
+    if count == 1:
+        return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
+    found = token_grid(count, hints.grid, hints.input_size)
+    if found is None:
+        note = f"no patch grid in {count} tokens: each feature is a strip (grid=(rows, columns))"
+        maps = tensor.t().unsqueeze(1)
+        return replace(arranged, kind="signal", maps=maps, notes=(*arranged.notes, note))
+    apart, rows, columns, origin = found
+    note = f"patch grid {rows}×{columns} {origin}"
+    if apart:
+        before = "class token" if apart == 1 else f"{apart} tokens"
+        note += f", {before} above each"
+    maps = tensor[apart:].t().reshape(-1, rows, columns)
+    return replace(
+        arranged,
+        kind="tokens",
+        maps=maps,
+        apart=tensor[:apart].t() if apart else None,
+        notes=(*arranged.notes, note),
+    )
+
+
+def _pick(tensor: Tensor, axis: int, index: int, name: str, shape: tuple[int, ...]) -> Tensor:
+    count = tensor.shape[axis]
+    if index >= count:
+        legal = "0" if count == 1 else f"0 to {count - 1}"
+        raise RenderError(f"{name} is {index}, but shape {shape} has {count}; legal: {legal}.")
+    return tensor.select(axis, index)
+
+
+def _rows_sum_to_one(tensor: Tensor) -> bool:
+    """Whether square matrices of shares stand in the last two axes, as in attention weights.
+
+    Only a few rows are read, and only where the shape allows it.
+    """
+    if tensor.dim() not in (3, 4) or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2:
+        return False
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return False
+    rows = (tensor[0] if tensor.dim() == 4 else tensor)[:4, :64].float()
+    good = ((rows >= 0) & (rows <= 1.001)).all() & ((rows.sum(-1) - 1).abs() < 0.02).all()
+    return bool(good)

@@ -1,0 +1,127 @@
+"""One forward of a model over one picture.
+
+In: a LoadedModel, a Picture, layer selectors. Out: a Run, whole or as far as it came. Must not
+know: how a Run is drawn, the widget, the command line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookviz.capture import Activation, Capture, select_layers
+from hookviz.images import Picture, Preprocessing, network_input
+from hookviz.models import LoadedModel, feed, out_of_memory, predictions
+from hookviz.run._record import Run
+
+__all__ = ["failing_layer", "run_model"]
+
+
+def failing_layer(module: nn.Module, error: BaseException) -> str | None:
+    """The innermost layer whose code was running when a forward failed.
+
+    Args:
+        module: The model that was called.
+        error: What its forward raised, with its traceback.
+
+    Returns:
+        The layer's name; None where no frame of the traceback belongs to a layer.
+    """
+    names = {id(m): n for n, m in module.named_modules()}
+    found: str | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in names:
+            found = names[id(owner)]
+        trace = trace.tb_next
+    return found
+
+
+def run_model(
+    model: LoadedModel,
+    picture: Picture,
+    layers: Any,
+    *,
+    preprocess: Preprocessing | Callable[..., Any] | None = None,
+    inputs: bool = False,
+    stop_early: bool = False,
+    transform: Callable[[Tensor], Tensor] | None = None,
+    on_activation: Callable[[Activation], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+    keep_partial: bool = False,
+) -> Run:
+    """Runs an image through a model once and keeps what the asked layers answered.
+
+    The model runs in eval mode without gradients; each module's train flag, the BatchNorm
+    statistics and the random state are left as they were.
+
+    Args:
+        model: The model.
+        picture: The image.
+        layers: Layer selectors, see `hookviz.capture.select_layers`.
+        preprocess: In place of the model's own preprocessing.
+        inputs: Also keep what the layers received.
+        stop_early: End the forward after the last asked layer; there are no predictions then.
+        transform: Applied to each tensor inside the hook, see `hookviz.Capture`.
+        on_activation: Called with each activation as soon as it is there, within the forward.
+        cancelled: Asked before every module; True ends the forward.
+        keep_partial: Give a Run with ``error`` set where the forward fails or is cancelled,
+            instead of raising.
+
+    Returns:
+        The run.
+
+    Raises:
+        LayerError: A selector matches nothing; found out before the model runs.
+        ModelError: The model cannot be fed an image.
+        RunCancelled: ``cancelled`` answered True.
+        DeviceError: The device ran out of memory.
+        Exception: Whatever the model's own forward raised, unchanged.
+    """
+    select_layers(model.module, layers)
+    received = network_input(
+        picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
+    )
+    args, kwargs = feed(model, received.tensor)
+    started = datetime.now(UTC)
+    begin = time.perf_counter()
+    output: Any = None
+    error: Exception | None = None
+    capture = Capture(
+        model.module,
+        layers,
+        inputs=inputs,
+        stop_early=stop_early,
+        transform=transform,
+        eval_mode=True,
+        on_activation=on_activation,
+        cancelled=cancelled,
+    )
+    try:
+        # no_grad and not inference_mode: an inference tensor cannot be used with autograd later.
+        with out_of_memory(f"running {model.name}", model.device), torch.no_grad(), capture:
+            output = capture.run(*args, **kwargs)
+    except Exception as failure:
+        error = failure
+        if not keep_partial:
+            raise
+    seconds = time.perf_counter() - begin
+    return Run(
+        model=model,
+        image=picture,
+        input=received,
+        activations=capture.activations,
+        missing=MappingProxyType(dict(capture.missing)),
+        output=output,
+        predictions=predictions(model, output),
+        started=started,
+        seconds=seconds,
+        error=error,
+    )

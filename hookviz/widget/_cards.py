@@ -1,0 +1,159 @@
+"""The cards of the gallery: which layer, which call, what is to be drawn.
+
+In: activations and the layers still waited for. Out: cards in order of execution, each with what
+the user set on it. Must not know: widgets, messages, how a picture is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hookviz.capture import Activation
+
+if TYPE_CHECKING:
+    from hookviz.widget._painting import Origin
+
+__all__ = ["Card", "arrange_cards", "card_key"]
+
+
+_VERSIONS = itertools.count(1)
+
+
+def card_key(layer: str, call: int) -> str:
+    """The name of a card, which also is how a single call is unticked.
+
+    Examples:
+        >>> card_key("layer1.0.relu", 2)
+        'layer1.0.relu#2'
+    """
+    return f"{layer}#{call}"
+
+
+@dataclass
+class Card:
+    """One layer and call in the gallery.
+
+    Attributes:
+        key: See `card_key`.
+        layer: The layer's name.
+        call: Which call, from 1.
+        leaves: The call's activations by leaf; {} while it was not captured.
+        type: Class name of the module.
+        reason: What to say instead of a picture; "" where there is one.
+        leaf: Which leaf is shown.
+        page: Which page, from 0.
+        collapsed: Whether only the head is shown.
+        statistics: Whether the statistics are shown in place of the maps.
+        stale: Whether the image or the model changed since.
+        origin: Where the values come from; None is what the gallery says.
+        version: Grows with every change of what is to be drawn. No two cards ever share one: a
+            card that comes back is not mistaken for the one that went.
+    """
+
+    key: str
+    layer: str
+    call: int
+    leaves: dict[str, Activation] = field(default_factory=dict)
+    type: str = ""
+    reason: str = ""
+    leaf: str = ""
+    page: int = 0
+    collapsed: bool = False
+    statistics: bool = False
+    stale: bool = False
+    origin: Origin | None = None
+    version: int = 0
+
+    @property
+    def activation(self) -> Activation | None:
+        """What is shown; None where there is nothing."""
+        return self.leaves.get(self.leaf)
+
+    @property
+    def calls(self) -> int:
+        """How many times the layer was called; 1 where that is not known."""
+        shown = self.activation
+        return 1 if shown is None else shown.calls
+
+    def renew(self) -> None:
+        """Makes the version grow: what is to be drawn has changed."""
+        self.version = next(_VERSIONS)
+
+    def take(self, leaves: dict[str, Activation]) -> None:
+        """Takes newly captured tensors; the version grows where the picture has to."""
+        before = self.activation
+        self.leaves = leaves
+        if self.leaf not in leaves:
+            self.leaf = next(iter(leaves), "")
+        now = self.activation
+        if now is None or before is None:
+            changed = now is not before
+        else:
+            changed = now.tensor is not before.tensor or now.calls != before.calls
+        if changed:
+            self.renew()
+        self.reason = "" if leaves else self.reason
+
+    def public(self) -> dict[str, Any]:
+        """The card as the page knows it."""
+        return {
+            "key": self.key,
+            "layer": self.layer,
+            "call": self.call,
+            "calls": self.calls,
+            "type": self.type,
+            "state": "pending" if self.activation is None else "shown",
+            "reason": self.reason,
+            "leaf": self.leaf,
+            "leaves": list(self.leaves) if len(self.leaves) > 1 else [],
+            "stale": self.stale,
+            "collapsed": self.collapsed,
+            "statistics": self.statistics,
+            "version": self.version,
+        }
+
+
+def arrange_cards(
+    old: Mapping[str, Card],
+    activations: Iterable[Activation],
+    waiting: Mapping[str, tuple[str, str]],
+    order: Mapping[str, int] | None = None,
+) -> dict[str, Card]:
+    """The cards for what is to be shown now; what the user set on old ones is kept.
+
+    Args:
+        old: The cards so far, by key.
+        activations: What is shown; several leaves of one call share a card.
+        waiting: Layers without an activation: type and what to say, by layer.
+        order: Place in the order of execution by key, where it is known better than by the
+            activations' own (which count each forward anew).
+
+    Returns:
+        Cards by key: captured ones in order of execution, then the waiting ones.
+    """
+    groups: dict[str, dict[str, Activation]] = {}
+    places: dict[str, tuple[int, int, int]] = {}
+    for activation in activations:
+        key = card_key(activation.layer, activation.call)
+        groups.setdefault(key, {})[activation.leaf] = activation
+        places[key] = ((order or {}).get(key, 0), activation.run, activation.order)
+    cards: dict[str, Card] = {}
+    for key in sorted(groups, key=places.__getitem__):
+        leaves = groups[key]
+        first = next(iter(leaves.values()))
+        card = old.get(key) or Card(key, first.layer, first.call)
+        card.type = first.module_type
+        card.take(leaves)
+        cards[key] = card
+    for layer, (kind, reason) in waiting.items():
+        key = card_key(layer, 1)
+        if key in cards:
+            continue
+        card = old.get(key) or Card(key, layer, 1)
+        card.type, card.reason, card.stale = kind, reason, False
+        card.take({})
+        cards[key] = card
+    return cards

@@ -1,0 +1,177 @@
+"""Choosing and loading models for the app.
+
+In: names, files, devices as the user chose them. Out: a LoadedModel in the app. Must not know:
+runs, pictures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hookviz.errors import HookvizError, RunCancelled, WeightsError
+from hookviz.models import LoadedModel, list_models, list_weights, load_model
+from hookviz.widget._pacing import Throttle
+
+if TYPE_CHECKING:
+    from hookviz.widget._explorer import Explorer
+
+__all__ = ["Choosing", "available_devices", "is_at_hand"]
+
+
+def available_devices() -> list[str]:
+    """Devices of this machine, the fastest kind first.
+
+    Examples:
+        >>> available_devices()[-1]
+        'cpu'
+    """
+    found: list[str] = []
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        found += ["cuda"] if count == 1 else [f"cuda:{i}" for i in range(count)]
+    if torch.backends.mps.is_available():
+        found.append("mps")
+    return [*found, "cpu"]
+
+
+def is_at_hand(name: str) -> bool:
+    """Whether a model of that name can be loaded without a download.
+
+    Raises:
+        ModelError: The name is unknown.
+    """
+    weights = list_weights(name)
+    return name == "vgg16" or any(w.default and w.cached for w in weights)
+
+
+class Choosing:
+    """Loads models on the app's thread and tells the page what there is to choose.
+
+    Args:
+        app: The app.
+    """
+
+    def __init__(self, app: Explorer) -> None:
+        self._app = app
+        self._given: LoadedModel | None = None
+        self._last: dict[str, Any] = {}
+
+    def remember(self, model: LoadedModel) -> None:
+        """Keeps a model that was passed in from Python, so that it can be chosen again."""
+        if model.passed_in:
+            self._given = model
+
+    def names(self) -> list[str]:
+        """What the model list shows."""
+        given = [self._given.name] if self._given else []
+        return [*given, *list_models()]
+
+    def weights(self, name: str) -> list[list[str]]:
+        """What the weights list shows for a model: value, text, what it means."""
+        if self._given is not None and name == self._given.name:
+            return [["auto", "as passed in", "The model that was passed to explore()."]]
+        choices = [["auto", "best at hand", "torch's cache first, then a download."]]
+        for info in list_weights(name):
+            state = "on this machine" if info.cached else f"download of {info.megabytes:.0f} MB"
+            about = info.documentation or state
+            choices.append([info.name, f"{info.name} ({state})", about])
+        choices.append(
+            ["none", "none (UNTRAINED)", "Random weights: shapes are right, maps are not."]
+        )
+        choices.append(["file", "a file of my own …", "A checkpoint on the kernel's machine."])
+        return choices
+
+    def load(self, name: str, weights: Any = "auto", *, file: str = "") -> bool:
+        """Loads a model as a job.
+
+        Args:
+            name: A name of `names`.
+            weights: A value of `weights`.
+            file: The checkpoint's path where ``weights`` is "file".
+
+        Returns:
+            Whether the job was started.
+        """
+        app = self._app
+        if weights == "file":
+            if not file.strip():
+                raise WeightsError("No checkpoint file is given.", remedy="Type its path.")
+            weights = Path(file.strip()).expanduser()
+        elif weights == "none":
+            weights = None
+        self._last = {"name": name}
+        if not app.jobs.start("load", lambda cancelled: self._load(name, weights, cancelled)):
+            return False
+        app.say(f"Loading {name} …", "loading")
+        return True
+
+    def _load(self, name: str, weights: Any, cancelled: Any) -> None:
+        app = self._app
+        app.clear_problem()
+        told = Throttle()
+
+        def progress(done: int, total: int, file: str) -> None:
+            if told.ready():
+                parts = (
+                    f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+                )
+                app.say(f"Downloading {file}: {parts}", None, done // 1000, total // 1000)
+
+        try:
+            if self._given is not None and name == self._given.name and weights == "auto":
+                model = self._given
+            else:
+                model = load_model(
+                    name,
+                    weights,
+                    device=app.device or "auto",
+                    progress=progress,
+                    cancelled=cancelled,
+                )
+        except RunCancelled:
+            app.say("Loading was cancelled.", "idle")
+            return
+        except HookvizError as error:
+            app.say(f"{name} was not loaded.", "idle")
+            action = {"label": "Load it untrained", "do": "untrained"}
+            offer = isinstance(error, WeightsError) and weights is not None
+            app.show_problem(error, action=action if offer else None)
+            return
+        app.model = model
+        app.say("Ready.", "idle")
+
+    def load_untrained(self) -> None:
+        """Loads the model whose weights could not be had, without them."""
+        if self._last:
+            self.load(self._last["name"], "none")
+
+    def move(self, device: str, *, then_run: bool = False) -> bool:
+        """Moves the model to another device as a job.
+
+        Args:
+            device: One of `available_devices`.
+            then_run: Start a run there afterwards.
+
+        Returns:
+            Whether the job was started.
+        """
+        app = self._app
+        if app.model is None or app.device == device:
+            return False
+
+        def task(_cancelled: Any) -> None:
+            try:
+                moved = app.model.to(device)
+            finally:
+                app.say("Ready.", "idle")
+            app.swap_model(moved)
+            if then_run:
+                app.jobs.later("run again", lambda _cancelled: app.run_again())
+
+        started = app.jobs.start("device", task)
+        if started:
+            app.say(f"Moving {app.model.name} to {device} …", "loading")
+        return started

@@ -1,0 +1,142 @@
+"""The layer tree as a widget of its own.
+
+In: a module, or its layers. Out: which layers are ticked. Must not know: images, runs, pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import traitlets
+from torch import nn
+
+from hookviz.capture import LayerInfo, list_layers, select_layers
+from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._part import Part
+
+__all__ = ["LayerTree", "row_facts", "shape_text"]
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape for people, without the batch of one.
+
+    Examples:
+        >>> shape_text((1, 64, 224, 224)), shape_text((1, 1000)), shape_text(())
+        ('64×224×224', '1000', 'scalar')
+    """
+    sides = list(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
+    return "×".join(str(s) for s in sides) or "scalar"
+
+
+def row_facts(
+    shapes: Sequence[Sequence[int]] = (),
+    sizes: Sequence[int] = (),
+    reason: str = "",
+    *,
+    ran: bool = False,
+) -> dict[str, Any]:
+    """What a row tells of a layer.
+
+    Args:
+        shapes: Shape of the output, one per call; the first tensor where there are several.
+        sizes: Bytes of the output, one per call.
+        reason: Why the layer did not run; "" where it did.
+        ran: Whether this is of a run; else it is foreseen.
+
+    Returns:
+        The short form that goes to the page.
+    """
+    if reason:
+        return {"r": reason}
+    facts = {"c": len(shapes), "s": [shape_text(s) for s in shapes], "b": [int(b) for b in sizes]}
+    return {**facts, "d": 1} if ran else facts
+
+
+class LayerTree(Part):
+    """A searchable tree of a model's layers with three-state boxes; one widget for all rows.
+
+    Args:
+        model: A module, or what `list_layers` gave; None for an empty tree.
+        selected: Layers ticked at the start; names or any selectors of `select_layers`.
+
+    Attributes:
+        selected: Names of the ticked layers in the model's order. Set it or observe it.
+        hidden_calls: Calls that are not wanted of layers with several, as "layer#call".
+        search: The text in the search box.
+        rows: What is shown: name, type, whether it has no children.
+        facts: What `row_facts` gives, by layer.
+
+    Examples:
+        >>> tree = LayerTree(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), selected="0")
+        >>> tree.selected
+        ['0']
+    """
+
+    _esm = module_text("tree.js")
+    _css = style_text("base.css", "tree.css")
+
+    rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    facts = traitlets.Dict().tag(sync=True)
+    selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    hidden_calls = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    search = traitlets.Unicode().tag(sync=True)
+
+    def __init__(
+        self,
+        model: nn.Module | Iterable[LayerInfo] | None = None,
+        selected: Any = (),
+        **traits: Any,
+    ) -> None:
+        # All that is known goes into the first message: one widget, one message.
+        layers = _layers_of(model)
+        names = self._names_of(model, selected, layers)
+        super().__init__(rows=_rows(layers), selected=names, **traits)
+
+    @staticmethod
+    def _names_of(model: Any, selected: Any, layers: Sequence[LayerInfo]) -> list[str]:
+        known = [info.name for info in layers]
+        if isinstance(model, nn.Module):
+            wanted = set(select_layers(model, selected).values()) if selected else set()
+        else:
+            wanted = set(selected)
+        return [name for name in known if name in wanted]
+
+    def show(self, model: nn.Module | Iterable[LayerInfo] | None) -> None:
+        """Shows another model's layers; ticks of layers that it has as well are kept.
+
+        Args:
+            model: A module, or what `list_layers` gave; None empties the tree.
+        """
+        layers = _layers_of(model)
+        names = [info.name for info in layers]
+        # In one message, or the page would for a moment show old ticks on new rows.
+        with self.hold_sync():
+            self.facts = {}
+            self.hidden_calls = []
+            self.rows = _rows(layers)
+            kept = set(self.selected)
+            self.selected = [name for name in names if name in kept]
+
+    def tell(self, facts: Mapping[str, dict[str, Any]]) -> None:
+        """Adds what is known of layers now, see `row_facts`.
+
+        Args:
+            facts: By layer; layers that are not named keep what was known.
+        """
+        self.facts = {**self.facts, **facts}
+
+    @property
+    def names(self) -> list[str]:
+        """All layers' names, the model's own "" first."""
+        return [row[0] for row in self.rows]
+
+
+def _layers_of(model: Any) -> list[LayerInfo]:
+    if model is None:
+        return []
+    return list_layers(model) if isinstance(model, nn.Module) else list(model)
+
+
+def _rows(layers: Iterable[LayerInfo]) -> list[list[Any]]:
+    return [[info.name, info.type, int(info.is_leaf)] for info in layers]
