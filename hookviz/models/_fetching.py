@@ -56,8 +56,6 @@ def fetch_state(
             cancelled=cancelled,
             remedy=f"Put {path.name} into {path.parent} ({damaged}it is at {member.url}), or use "
             "weights=None for an untrained model.",
-            code="download-failed",
-            details={"file": path.name, "folder": str(path.parent), "url": str(member.url)},
         )
     content = read_checkpoint(path)
     if not isinstance(content, dict):
