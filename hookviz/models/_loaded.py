@@ -50,6 +50,8 @@ class LoadedModel:
         task: What the model answers.
         builder: Name of torchvision's builder; "" where the model is from elsewhere.
         no_classifier: Why there can be no predictions; "" where nothing stands against them.
+        partial: True where only a part of the model's layers is loaded, because its full weights
+            are not on this machine; loading ``weights="DEFAULT"`` gets them.
         report: What a checkpoint of one's own matched; None for other weights.
         passed_in: True where the module is the user's own object, which is never changed.
     """
@@ -65,6 +67,7 @@ class LoadedModel:
     task: Task = "unknown"
     builder: str = ""
     no_classifier: str = ""
+    partial: bool = False
     report: WeightsReport | None = None
     passed_in: bool = False
     _hash: dict[object, str] = field(default_factory=dict, repr=False)
