@@ -75,8 +75,7 @@ def write_export(
         overwrite: Take over the folder ``name`` where it exists: files of the same name are
             replaced, and files that its old manifest lists and the new one does not are removed.
         progress: Called after each file: files done, files in all, the file's name.
-        cancelled: Asked before each file, each cell of a contact sheet and every 4 MiB of values;
-            True ends the export.
+        cancelled: Asked before each file and each cell of a contact sheet; True ends the export.
 
     Returns:
         The folder, the files and the manifest.
@@ -89,7 +88,13 @@ def write_export(
     """
     parts = chosen_parts(what)
     check_choices(factor, values)
-    options = options or GridOptions()
+    if options is None:
+        options = GridOptions()
+    elif not isinstance(options, GridOptions):
+        raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
+    for role, call in (("progress", progress), ("cancelled", cancelled)):
+        if call is not None and not callable(call):
+            raise ExportError(f"{role} is {call!r:.80}; it must be a function or None.")
     chosen = chosen_activations(activations, layers)
     if name is not None:
         checked_name(name)
