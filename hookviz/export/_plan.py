@@ -146,7 +146,7 @@ def make_plan(
     what: frozenset[str],
     options: GridOptions,
     *,
-    channels: str | Sequence[int] | None,
+    channels: str | int | Sequence[int] | None,
     all_pages: bool,
     values: str,
     input_size: tuple[int, int] | None,
@@ -167,7 +167,11 @@ def make_plan(
         [f"sample{options.sample}"] * bool(options.sample)
         + [f"frame{options.frame}"] * (options.frame is not None)
     )
-    wanted = parse_channels(channels) if channels is not None else None
+    wanted = None
+    if channels is not None:
+        wanted = parse_channels([channels] if isinstance(channels, int) else channels)
+        if not wanted:
+            raise ExportError("channels is empty; name at least one, for example '0-15'.")
     items: list[Item] = []
     trouble: Exception | None = None
     for activation in activations:

@@ -44,7 +44,7 @@ def write_export(
     options: GridOptions | None = None,
     what: str | Iterable[str] = frozenset({"grids"}),
     layers: str | Iterable[str] | None = None,
-    channels: str | Sequence[int] | None = None,
+    channels: str | int | Sequence[int] | None = None,
     factor: int = 1,
     values: ValueFormat = "npz",
     all_pages: bool = True,
@@ -67,8 +67,8 @@ def write_export(
             pixel per activation), "values" (the tensors), "contact" (a sheet of all layers) and
             "input" (what the network saw).
         layers: Only these layers; None is all that were captured.
-        channels: The single channels, "0-15,42" or indices; None is those of ``options``, else
-            all. A layer without one of them is noted in the manifest.
+        channels: The single channels, "0-15,42", an index or indices; None is those of
+            ``options``, else all. A layer without one of them is noted in the manifest.
         factor: Pixels per activation in single channels, 1 to 64.
         values: "npz" or "safetensors".
         all_pages: Every page of a grid; False is ``options.page`` alone.

@@ -133,7 +133,7 @@ UNDRAWABLE = torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
 def test_the_form_that_is_advised_does_hold_the_tensor(
     tensor: torch.Tensor, form: str, other: str
 ) -> None:
-    with pytest.raises(TensorError, match=rf"{str(tensor.dtype)}.*Use values='{other}'"):
+    with pytest.raises(TensorError, match=rf"{tensor.dtype!s}.*Use values='{other}'"):
         written(tensor, form)
     assert written(tensor, other)
 
