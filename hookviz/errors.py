@@ -7,7 +7,7 @@ Must not know: any other part of hookviz, nor any library.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 __all__ = [
     "CaptureError",
@@ -31,13 +31,26 @@ class HookvizError(Exception):
     Args:
         message: One sentence that names the thing, what was found and what is legal.
         remedy: What the user can do about it, as one short sentence; None where the message
-            already says so.
+            already says so. It speaks of Python: arguments and functions.
+        code: Short fixed name of the fault, for example "no-such-channel", so that a program
+            (the app has buttons where Python has arguments) can say the remedy in its own words
+            without reading the sentence; "" where nothing depends on it.
+        details: What the sentence names, by name, for the same purpose.
     """
 
-    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str | None = None,
+        code: str = "",
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.code = code
+        self.details: dict[str, object] = dict(details or {})
 
     def __str__(self) -> str:
         return self.message if self.remedy is None else f"{self.message} {self.remedy}"

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hookviz._tensors import dense
 from hookviz.capture import Activation
 from hookviz.errors import ExportError
 
@@ -28,16 +29,6 @@ ValueFormat = Literal["npz", "safetensors"]
 VALUE_FORMATS: tuple[ValueFormat, ...] = ("npz", "safetensors")
 
 _PIECE = 4 * 1024 * 1024
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    """The tensor in host memory, strided, contiguous, without a graph; copied only where needed."""
-    plain = tensor.detach()
-    if plain.is_quantized:
-        plain = plain.dequantize()
-    if plain.layout != torch.strided:
-        plain = plain.to_dense()
-    return plain.to("cpu").resolve_conj().resolve_neg().contiguous()
 
 
 def _as_array(tensor: Tensor) -> np.ndarray:
@@ -97,7 +88,7 @@ def write_values(
         ExportError: The form is unknown, or the tensor's dtype has no place in it.
         OSError: As the operating system says it.
     """
-    tensor = _dense(activation.tensor)
+    tensor = dense(activation.tensor, "cpu").contiguous()
     watched = _Watched(file, proceed)
     if form == "npz":
         facts = np.array(json.dumps(dict(texts), ensure_ascii=True))

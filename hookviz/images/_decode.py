@@ -37,6 +37,9 @@ from hookviz.images._signatures import ACCEPTED, FileKind
 
 __all__ = ["Decoded", "decode", "load_open_image"]
 
+_SMALLER = "Make it smaller."
+_AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -95,19 +98,18 @@ def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decode
             header = read_header(data, kind.pillow, limit)
             image, size, notes = _open_and_load(data, kind.pillow, header, limit)
         except Refused as refused:
-            raise _refusal(name, kind, f" {refused}") from None
+            raise _refusal(name, kind, f" {refused}", refused.remedy) from None
         except _TooLong:
-            raise _refusal(
-                name, kind, f" that takes more than {MAX_SECONDS:g} seconds to decode"
-            ) from None
+            slow = f" that takes more than {MAX_SECONDS:g} seconds to decode"
+            raise _refusal(name, kind, slow, _SMALLER) from None
         except Image.DecompressionBombError as bomb:
-            raise _refusal(name, kind, _bomb(bomb, limit)) from None
+            raise _refusal(name, kind, _bomb(bomb, limit), _SMALLER) from None
         except MemoryError:
-            raise _refusal(name, kind, " that does not fit into memory") from None
+            raise _refusal(name, kind, " that does not fit into memory", _SMALLER) from None
         except Exception as error:
             # Pillow's plugins raise almost anything for damaged files (OSError, SyntaxError,
             # ValueError, struct.error, KeyError, AttributeError …); none may get through.
-            raise _refusal(name, kind, _damage(error), damaged=True) from error
+            raise _refusal(name, kind, _damage(error), _AGAIN) from error
     if warned:
         notes = (*notes, "The file has small faults that were ignored.")
     return Decoded(image, image.format or kind.pillow, size, header, notes)
@@ -130,11 +132,11 @@ def load_open_image(image: Image.Image, name: str, *, max_pixels: int) -> None:
             check_size(image.size, max_pixels)
             image.load()
         except Refused as refused:
-            raise _refusal(name, kind, f" {refused}") from None
+            raise _refusal(name, kind, f" {refused}", refused.remedy) from None
         except MemoryError:
-            raise _refusal(name, kind, " that does not fit into memory") from None
+            raise _refusal(name, kind, " that does not fit into memory", _SMALLER) from None
         except Exception as error:
-            raise _refusal(name, kind, _damage(error), damaged=True) from error
+            raise _refusal(name, kind, _damage(error), _AGAIN) from error
 
 
 def _open_and_load(
@@ -216,8 +218,5 @@ def _damage(error: Exception) -> str:
     return " that is damaged, or of a kind that Pillow does not know"
 
 
-def _refusal(name: str, kind: FileKind, rest: str, *, damaged: bool = False) -> ImageError:
-    remedy = f"hookviz opens {ACCEPTED}."
-    if damaged:
-        remedy = f"Save or download it again; {remedy}"
+def _refusal(name: str, kind: FileKind, rest: str, remedy: str) -> ImageError:
     return ImageError(f"'{name}' cannot be read: it is {kind.words}{rest}.", remedy=remedy)

@@ -27,7 +27,16 @@ MAX_SCAN_WORK = 2_000_000_000
 
 
 class Refused(Exception):  # noqa: N818 - an answer inside this room, never seen outside
-    """Why a file is not decoded: the end of the sentence "it is a PNG picture …"."""
+    """Why a file is not decoded: the end of the sentence "it is a PNG picture …".
+
+    Args:
+        reason: That end.
+        remedy: What helps against this fault.
+    """
+
+    def __init__(self, reason: str, remedy: str = "Save it again as a plain PNG or JPEG.") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -72,11 +81,12 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
     """Refuses a size of nothing or of too many pixels."""
     width, height = size
     if width < 1 or height < 1:
-        raise Refused(f"of {width}×{height} pixels, which is no size")
+        raise Refused(f"of {width}×{height} pixels, which is no size", "Save or download it again.")
     if width * height > max_pixels:
         raise Refused(
             f"of {width}×{height} pixels ({megapixels(width * height)}), and at most "
-            f"{megapixels(max_pixels)} are read"
+            f"{megapixels(max_pixels)} are read",
+            "Make it smaller.",
         )
 
 

@@ -123,4 +123,5 @@ def load_bundled_vgg16(note: str = "") -> LoadedModel:
         documentation=" ".join(enum.meta["_docs"].split()),
         task="features",
         no_classifier=NO_CLASSIFIER,
+        partial=True,
     )

@@ -119,7 +119,9 @@ def out_of_memory(what: str, device: torch.device) -> Iterator[None]:
             if device.type == "cpu"
             else "Use device='cpu', a smaller image or fewer layers."
         )
-        failure = DeviceError(f"Out of memory on '{device}' while {what}.", remedy=offer)
+        failure = DeviceError(
+            f"Out of memory on '{device}' while {what}.", remedy=offer, code="out-of-memory"
+        )
     # Raised outside the handler: the first exception's traceback would keep the tensors alive.
     if failure is not None:
         free_memory()

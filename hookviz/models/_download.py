@@ -96,6 +96,8 @@ def download(
         raise WeightsError(
             f"{target.name} could not be downloaded from {_host(url)}: {error}.",
             remedy=remedy or None,
+            code="download-failed",
+            details={"file": target.name, "folder": str(target.parent), "url": url},
         ) from None
     finally:
         with contextlib.suppress(OSError):

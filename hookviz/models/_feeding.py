@@ -181,6 +181,8 @@ def _check_size(name: str, hints: InputHints, tensor: Tensor) -> None:
         raise ModelError(
             f"'{name}' takes images of {wanted} pixels only, not {_size((height, width))}.",
             remedy=f"Choose a preprocessing that ends in {wanted}.",
+            code="image-size",
+            details={"height": hints.fixed_size[0], "width": hints.fixed_size[1]},
         )
     if height < hints.min_size[0] or width < hints.min_size[1]:
         raise ModelError(

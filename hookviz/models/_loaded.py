@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from hookviz._tensors import dense
 from hookviz.errors import ModelError
 from hookviz.models._devices import choose_device, move_module
 from hookviz.models._report import WeightsReport
@@ -50,6 +51,8 @@ class LoadedModel:
         task: What the model answers.
         builder: Name of torchvision's builder; "" where the model is from elsewhere.
         no_classifier: Why there can be no predictions; "" where nothing stands against them.
+        partial: True where only a part of the model's layers is loaded, because its full weights
+            are not on this machine; loading ``weights="DEFAULT"`` gets them.
         report: What a checkpoint of one's own matched; None for other weights.
         passed_in: True where the module is the user's own object, which is never changed.
     """
@@ -65,6 +68,7 @@ class LoadedModel:
     task: Task = "unknown"
     builder: str = ""
     no_classifier: str = ""
+    partial: bool = False
     report: WeightsReport | None = None
     passed_in: bool = False
     _hash: dict[object, str] = field(default_factory=dict, repr=False)
@@ -165,13 +169,8 @@ def _hash_state(state: dict[str, Any]) -> str:
             digest.update(f"{name} {value!r}\n".encode())
             continue
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
-        dense = value.detach()
-        if dense.is_quantized:
-            dense = dense.dequantize()
-        if dense.layout != torch.strided:
-            dense = dense.to_dense()
-        if dense.is_meta or dense.numel() == 0:
+        if value.is_meta or value.numel() == 0:
             continue
-        flat = dense.cpu().contiguous().reshape(-1)
+        flat = dense(value, "cpu").contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()[:12]

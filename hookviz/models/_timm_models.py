@@ -127,13 +127,16 @@ def _pretrained(name: str) -> tuple[nn.Module, str]:
     tag = str(getattr(config, "tag", "") or "default")
     if config is None or not (config.hf_hub_id or config.url or config.file):
         raise WeightsError(
-            f"timm has no pretrained weights for '{name}'.", remedy="Use weights=None."
+            f"timm has no pretrained weights for '{name}'.",
+            remedy="Use weights=None.",
+            code="no-weights",
         )
     if not _cached(config) and not _reachable(_HUB):
         raise WeightsError(
             f"The weights of timm:{name} ({config.hf_hub_id or config.url}) are not in the Hugging "
             f"Face cache, and {_HUB} cannot be reached.",
             remedy="Pass a file with weights='…', or weights=None for an untrained model.",
+            code="no-weights",
         )
     try:
         with torch.random.fork_rng(devices=[]):
@@ -144,6 +147,7 @@ def _pretrained(name: str) -> tuple[nn.Module, str]:
         raise WeightsError(
             f"The weights of timm:{name} could not be loaded: {first}",
             remedy="Pass a file with weights='…', or weights=None for an untrained model.",
+            code="no-weights",
         ) from error
     return cast("nn.Module", module).eval(), f"timm {tag}"
 

@@ -70,6 +70,7 @@ def load_torchvision(
             raise WeightsError(
                 f"torchvision has no weights for '{arch.name}'.",
                 remedy="Pass a file with weights='…', or weights=None for an untrained model.",
+                code="no-weights",
             )
     else:
         member = find_member(arch.name, weights)

@@ -52,6 +52,7 @@ def draw_bars(
         raise RenderError(
             f"overlay needs maps, but shape {arranged.shape} holds single values.",
             remedy="Draw it without overlay.",
+            code="overlay-needs-maps",
         )
     if options.scale in ("auto", "channel"):
         options = options.replace(scale="layer")  # a value alone has no range, bars need no middle

@@ -41,11 +41,17 @@ def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
         if len(ends) > 2 or not all(end.isdecimal() for end in ends):
             raise RenderError(
                 f"channels is {channels!r}, where {part.strip()!r} is neither an index nor a "
-                "range; write for example '0-15,42'."
+                "range; write for example '0-15,42'.",
+                code="not-channels",
+                details={"text": part.strip()},
             )
         first, last = int(ends[0]), int(ends[-1])
         if max(first, last) > _MAX_CHANNEL:
-            raise RenderError(f"channels is {channels!r}; {max(first, last)} is too large.")
+            raise RenderError(
+                f"channels is {channels!r}; {max(first, last)} is too large.",
+                code="not-channels",
+                details={"text": part.strip()},
+            )
         step = 1 if first <= last else -1
         found.extend(range(first, last + step, step))
     return tuple(dict.fromkeys(found))

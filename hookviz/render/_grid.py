@@ -133,6 +133,7 @@ def _overlay(
             f"overlay needs maps that lie over the picture; shape {arranged.shape} is read as "
             f"{arranged.kind}.",
             remedy="Draw it without overlay.",
+            code="overlay-needs-maps",
         )
     return picture
 

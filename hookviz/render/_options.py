@@ -184,7 +184,9 @@ class GridOptions:
         object.__setattr__(self, "percentile", (low, high))
         if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
             raise RenderError(
-                f"vmin is {self.vmin:g} and vmax {self.vmax:g}; vmin must be smaller than vmax."
+                f"vmin is {self.vmin:g} and vmax {self.vmax:g}; vmin must be smaller than vmax.",
+                code="empty-range",
+                details={"low": self.vmin, "high": self.vmax},
             )
         if self.scale in ("fixed", "shared") and (self.vmin is None or self.vmax is None):
             how = " (shared_range finds them)" if self.scale == "shared" else ""

@@ -32,7 +32,10 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
         beyond = chosen[chosen >= count]
         if beyond.size:
             raise RenderError(
-                f"channels names {beyond[0]}, but the layer has {count} ({noun}s 0 to {count - 1})."
+                f"channels names {beyond[0]}, but the layer has {count} "
+                f"({noun}s 0 to {count - 1}).",
+                code="no-such-channel",
+                details={"channel": int(beyond[0]), "last": count - 1, "noun": noun},
             )
     if options.hide_dead:
         chosen = chosen[~found.dead[chosen]]
@@ -40,6 +43,8 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
             raise RenderError(
                 f"Nothing to draw: every {noun} chosen is zero everywhere.",
                 remedy="hide_dead=False shows them.",
+                code="all-dead",
+                details={"noun": noun},
             )
     if not chosen.size:
         raise RenderError("channels is empty; name at least one, for example '0-15'.")

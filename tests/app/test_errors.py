@@ -31,3 +31,11 @@ def test_the_remedy_follows_the_sentence() -> None:
 @pytest.mark.parametrize("name", [n for n in errors.__all__ if n[0].isupper()])
 def test_every_kind_is_a_hookviz_error(name: str) -> None:
     assert issubclass(getattr(errors, name), HookvizError)
+
+
+def test_a_fault_is_named_for_programs_beside_its_sentence() -> None:
+    error = HookvizError("No channel 9.", remedy="Choose 0 to 7.", code="no-such", details={"n": 9})
+    assert str(error) == "No channel 9. Choose 0 to 7."
+    assert (error.code, error.details) == ("no-such", {"n": 9})
+    plain = HookvizError("No.")
+    assert (plain.code, plain.details) == ("", {})

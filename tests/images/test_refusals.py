@@ -431,3 +431,15 @@ def refused_alone(data) -> ImageError:
     with pytest.raises(ImageError) as caught:
         read_image(data, name="slow")
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("size", "remedy"),
+    [((20_000, 20_000), "Make it smaller."), ((0, 5), "Save or download it again.")],
+)
+def test_the_remedy_fits_the_fault_of_the_size(size, remedy):
+    width, height = size
+    header = (
+        b"\xff\xd8\xff\xc0\x00\x11\x08" + struct.pack(">HH", height, width) + b"\x03" + bytes(9)
+    )
+    assert refused(header, name="wide.jpg").remedy == remedy
