@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hookviz._text import shape_text
 from hookviz.cli._sentences import SentenceCommand, columns
 from hookviz.errors import HookvizError
 
@@ -98,7 +99,7 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         for activation in run.activations:
             calls[activation.layer] = activation.calls
             leaf = f"{activation.leaf}: " if activation.leaf else ""
-            shape = "×".join(map(str, activation.shape))
+            shape = shape_text(activation.shape)
             shapes.setdefault(activation.layer, []).append(f"{leaf}{shape}")
     head: tuple[str, ...] = ("layer", "type", "parameters")
     table = [(*head, "calls", "output shapes") if image else head]

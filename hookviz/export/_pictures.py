@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -80,7 +79,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     if facts.input_picture is not None and (options.show_input or options.overlay is not False):
         background = np.asarray(facts.input_picture.convert("RGB"))
     return draw(
-        _printable(activation),
+        activation,
         options,
         facts=PictureFacts(
             model=facts.model,
@@ -92,17 +91,6 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
         background=background,
         categories=facts.categories,
     )
-
-
-def _printable(activation: Activation) -> Activation:
-    """The same with names that a font can set; names with control characters do occur."""
-    texts = (activation.layer, activation.leaf, activation.module_type)
-    if all(text.isprintable() for text in texts):
-        return activation
-    layer, leaf, module_type = (
-        "".join(sign if sign.isprintable() else "\ufffd" for sign in text) for text in texts
-    )
-    return replace(activation, layer=layer, leaf=leaf, module_type=module_type)
 
 
 def opaque(pixels: Pixels) -> Pixels:

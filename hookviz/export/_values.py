@@ -54,22 +54,22 @@ def write_values(
     if form not in VALUE_FORMATS:
         raise ExportError(f"{form!r} is no form for values; legal are 'npz' and 'safetensors'.")
     try:
-        tensor = dense(activation.tensor, "cpu").contiguous()
+        tensor = dense(activation.tensor, "cpu").as_subclass(Tensor).contiguous()
     except HookvizError as error:
         raise TensorError(error.message, remedy=error.remedy) from error
     if form == "npz":
         facts = np.array(json.dumps(dict(texts), ensure_ascii=True))
         np.savez(file, values=_as_array(tensor), facts=facts, allow_pickle=False)
         return
+    if tensor.dtype in {torch.complex32, torch.complex128}:
+        raise TensorError(
+            f"Its dtype is {tensor.dtype}, which safetensors files cannot hold.",
+            remedy="Use values='npz'.",
+        )
     path = Path(file.name)
     mode = path.stat().st_mode
     try:
         save_file({"values": tensor}, path, metadata=dict(texts))
-    except (KeyError, ValueError) as error:
-        raise TensorError(
-            f"Its dtype is {tensor.dtype}, which safetensors files cannot hold.",
-            remedy="Use values='npz'.",
-        ) from error
     except SafetensorError as error:
         if number := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
@@ -85,5 +85,5 @@ def _as_array(tensor: Tensor) -> np.ndarray:
             fault = error
     raise TensorError(
         f"Its dtype is {tensor.dtype}, which NumPy cannot hold ({str(fault).splitlines()[0]}).",
-        remedy="Use values='safetensors'." if type(tensor) is Tensor else None,
+        remedy="Use values='safetensors'.",
     )
