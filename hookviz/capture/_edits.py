@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookviz._text import names_text
 from hookviz.capture._guard import bypass_compiled, watch_calls
 from hookviz.capture._hooks import parameter_names
 from hookviz.capture._layers import LayerTree
@@ -270,17 +271,12 @@ def _chosen(one: Edit, layer: str, paths: list[str], first: str | None) -> set[s
         found = {one.leaf} & set(paths) or {p for p in paths if fnmatch.fnmatchcase(p, one.leaf)}
         if not found:
             raise LayerError(
-                f"The {what} of '{layer}' has no leaf '{one.leaf}'; it has {_listed(paths)}."
+                f"The {what} of '{layer}' has no leaf '{one.leaf}'; it has {names_text(paths, 8)}."
             )
         return found
     if len(paths) == 1 or paths[0] == first:
         return {paths[0]}
     raise LayerError(
         f"The {what} of '{layer}' holds {len(paths)} tensors: say which by leaf=, one of "
-        f"{_listed(paths)}, or '*' for all."
+        f"{names_text(paths, 8)}, or '*' for all."
     )
-
-
-def _listed(paths: list[str]) -> str:
-    shown = ", ".join(f"'{path}'" for path in paths[:8])
-    return shown if len(paths) <= 8 else f"{shown} and {len(paths) - 8} more"

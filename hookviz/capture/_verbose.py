@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import torch
 from torch import nn
 
+from hookviz._text import bytes_text
 from hookviz.capture._guard import bypass_compiled
 from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture._leaves import describe, leaves
@@ -70,7 +71,7 @@ class ExecutionRow:
             self.dtype,
             self.device,
             f"{self.milliseconds:.2f}",
-            _bytes_text(self.bytes),
+            bytes_text(self.bytes, binary=True),
         )
 
 
@@ -222,7 +223,7 @@ class _Telling:
         if self._stream is not None and self.rows:
             size = sum(row.bytes for row in self.rows)
             calls = f"{len(self.rows)} call{'s' if len(self.rows) != 1 else ''}"
-            self._write(f"{calls}, outputs {_bytes_text(size)}")
+            self._write(f"{calls}, outputs {bytes_text(size, binary=True)}")
 
     def _running(self) -> list[tuple[str, int, float]]:
         stack: list[tuple[str, int, float]] | None = getattr(self._local, "stack", None)
@@ -266,21 +267,6 @@ def _wait(value: Any) -> None:
 
 def _joined(words: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(words)) or "–"
-
-
-def _bytes_text(count: int) -> str:
-    """A size as people read it.
-
-    Examples:
-        >>> _bytes_text(96), _bytes_text(2048), _bytes_text(32112640)
-        ('96 B', '2.0 KiB', '30.6 MiB')
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def _line(cells: Iterable[str], widths: Iterable[int]) -> str:

@@ -14,7 +14,7 @@ from ipywidgets import widget_serialization
 from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel
 from hookviz.run import Run
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._choosing import Choosing
 from hookviz.widget._exporting import Exporting
@@ -42,8 +42,8 @@ class AppState(Part):
     choosing: Choosing
     exporting: Exporting
 
-    _esm = module_text("app.js")
-    _css = style_text("base.css", "app.css")
+    _esm = built("app.min.js")
+    _css = built("app.min.css")
 
     tree = traitlets.Instance(LayerTree).tag(sync=True, **widget_serialization)
     image_input = traitlets.Instance(ImageInput).tag(sync=True, **widget_serialization)

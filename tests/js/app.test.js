@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { renderApp } from "../../hookviz/widget/static/app.js";
+import { renderApp } from "../../hookviz/widget/js/app.js";
 import { FakeModel, part, parts, press, tick } from "./fake_model.js";
 
 const STATE = {

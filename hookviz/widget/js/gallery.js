@@ -1,6 +1,7 @@
 // @ts-check
 // The gallery: one card per captured layer and call, in order of execution.
 // Reads the traits cards, view, choices, empty, alert; pictures arrive by message.
+import "./gallery.css";
 import { Card } from "./gallery_card.js";
 import { viewBar } from "./gallery_view.js";
 import { alertBox, Cleanup, debounce, h, icon, setText } from "./kit.js";

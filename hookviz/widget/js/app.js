@@ -3,6 +3,7 @@
 // A little over 300 lines: header, run bar, keys and parts share one state of the screen.
 // Reads the traits model_info, devices, device, status, why_not, predictions, export_result,
 // auto_run, alert, tree, image_input, gallery; sends messages.
+import "./app.css";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, Cleanup, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
 import { watchKernel } from "./kernel.js";

@@ -1,6 +1,7 @@
 // @ts-check
 // The image on screen: drop, paste, browse or a sample; the original and what the network sees.
 // Reads the traits info, samples, choice, choices, max_bytes, accept, alert; sends messages.
+import "./image.css";
 import { alertBox, Cleanup, h, icon, select, setChoices, setText, showBytes } from "./kit.js";
 import { fileOf, refusal, sendFile } from "./upload.js";
 
