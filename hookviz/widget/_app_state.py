@@ -46,9 +46,11 @@ class AppState(Part):
     _css = built("app.min.css")
 
     # References that every host's page can follow (not ipywidgets' own, which Jupyter alone can).
-    tree: LayerTree = anywidget.WidgetTrait().tag(sync=True)
-    image_input: ImageInput = anywidget.WidgetTrait().tag(sync=True)
-    gallery: MapGallery = anywidget.WidgetTrait().tag(sync=True)
+    tree: traitlets.TraitType[LayerTree, LayerTree] = anywidget.WidgetTrait().tag(sync=True)
+    image_input: traitlets.TraitType[ImageInput, ImageInput] = anywidget.WidgetTrait().tag(
+        sync=True
+    )
+    gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
