@@ -31,6 +31,7 @@ from hookviz.export._metadata import (
     ranges_text,
     run_texts,
 )
+from hookviz.export._outcome import UNREADABLE, reason
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw, palette
 
 __all__ = [
@@ -227,8 +228,8 @@ def contact_picture(
         proceed()
         try:
             pixels = draw_activation(facts, activation, chosen).pixels()
-        except RenderError as error:
-            refused(f"'{activation.label}' is not on the contact sheet: {error}")
+        except UNREADABLE as error:
+            refused(f"'{activation.label}' is not on the contact sheet: {reason(error)}")
             continue
         cells.append(Image.fromarray(pixels))
         keys.append(key_of(activation))
