@@ -22,6 +22,7 @@ from hookviz._text import bytes_text
 from hookviz.capture._guard import bypass_compiled
 from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._module_hooks import set_forward_hook, set_pre_hook
 from hookviz.errors import CaptureError
 
 __all__ = ["ExecutionRow", "VerboseExecution"]
@@ -128,6 +129,11 @@ class VerboseExecution(nn.Module):
         self._layers = layers
         self._watched()  # unknown names are an error here, not at the first forward
 
+    def __getstate__(self) -> dict[str, Any]:
+        # An open file stays in its process; a copy writes to its own sys.stdout.
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]  # as torch has it
+        return {**state, "stream": None}
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on these arguments, tells the table, returns the model's output."""
         watched = self._watched()
@@ -191,11 +197,11 @@ class _Telling:
         self._widths = [{**_LIVE_WIDTHS, **first}.get(header, len(header)) for header in _HEADERS]
 
     def hook(self, name: str, module: nn.Module, stack: ExitStack) -> None:
-        def before(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
             with self._lock:
                 self._began += 1
                 started = self._began
-            _wait(args)
+            _wait((args, kwargs))
             self._running().append((name, started, time.perf_counter()))
 
         def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
@@ -204,9 +210,9 @@ class _Telling:
             _, started, began = self._running().pop()
             self._tell(name, module, output, started, (ended - began) * 1000)
 
-        stack.callback(module.register_forward_pre_hook(before).remove)
+        stack.callback(set_pre_hook(module, before))
         # After the hooks that others have set, so that the row tells what goes on from here.
-        stack.callback(module.register_forward_hook(after).remove)
+        stack.callback(set_forward_hook(module, after))
 
     def failed(self, error: BaseException) -> None:
         running = self._running()
