@@ -226,7 +226,7 @@ class Running:
             self._add_facts(run)
             app.take_run(run)
             self._conclude(run, len(layers))
-        app.jobs.later("memory", return_memory, _SHOW_INTERVAL)
+        app.jobs.later("memory", return_memory)
 
     def _add_facts(self, run: Run) -> None:
         facts: dict[str, dict[str, Any]] = {}
