@@ -21,6 +21,7 @@ from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
+from hookviz.run._trial import AxesTrial
 
 __all__ = ["failing_layer", "run_model"]
 
@@ -73,7 +74,8 @@ def run_model(
         inputs: Also keep what the layers received.
         stop_early: End the forward after the last asked layer; there are no predictions then.
         transform: Applied to each tensor inside the hook, see `hookviz.Capture`.
-        on_activation: Called with each activation as soon as it is there, within the forward.
+        on_activation: Called with each activation as soon as it is there and its axes are known:
+            within the forward, or after it where a trial has to find them out.
         cancelled: Asked before every module; True ends the forward.
         keep_partial: Give a Run with ``error`` set where the forward fails or is cancelled,
             instead of raising.
@@ -105,6 +107,17 @@ def run_model(
         begin = time.perf_counter()
         output: Any = None
         error: Exception | None = None
+        trial = AxesTrial(
+            model, received.tensor, inputs=inputs, transform=transform, cancelled=cancelled
+        )
+        shown: set[tuple[str, int, str, str]] = set()
+
+        def arrived(activation: Activation) -> None:
+            known = trial.told(activation)  # where it needs the trial, it is handed on after that
+            if known is not None and on_activation is not None:
+                shown.add((known.layer, known.call, known.leaf, known.kind))
+                on_activation(known)
+
         capture = Capture(
             model.module,
             layers,
@@ -112,7 +125,7 @@ def run_model(
             stop_early=bool(stop_early),
             transform=transform,
             eval_mode=True,
-            on_activation=on_activation,
+            on_activation=None if on_activation is None else arrived,
             cancelled=cancelled,
         )
         try:
@@ -123,11 +136,16 @@ def run_model(
             if not keep_partial:
                 raise
         seconds = time.perf_counter() - begin
+        activations = trial.settle(capture.activations) if error is None else capture.activations
+        if on_activation is not None:
+            for a in activations:
+                if (a.layer, a.call, a.leaf, a.kind) not in shown:
+                    on_activation(a)
         return Run(
             model=model,
             image=picture,
             input=received,
-            activations=capture.activations,
+            activations=activations,
             missing=MappingProxyType(dict(capture.missing)),
             output=output,
             predictions=predictions(model, output),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import traitlets
@@ -39,7 +38,6 @@ PREPROCESSING_CHOICES = (
     ("none", "whole picture, no crop"),
 )
 _THUMBNAIL = 640
-_DEFAULT_SIDE = 224
 
 
 class ImageInput(Part):
@@ -108,13 +106,7 @@ class ImageInput(Part):
         own = Preprocessing.from_transforms(self._preset)
         if self.choice == "model":
             return own
-        side = own.crop or (own.resize if isinstance(own.resize, tuple) else None)
-        if side is None:
-            short = own.resize if isinstance(own.resize, int) else _DEFAULT_SIDE
-            side = (short, short)
-        if self.choice == "none":
-            return replace(own, resize=own.resize or min(side), crop=None, fit="none")
-        return replace(own, resize=None, crop=side, fit=self.choice)
+        return own.fitted(self.choice)
 
     def set_preprocess(self, preset: Any) -> None:
         """Takes another model's preprocessing.
