@@ -1,81 +1,15 @@
-"""What a capture refuses or warns of: too much memory, a model left in train mode.
-
-In: tensors about to be kept, a model about to be run. Out: an error or a warning. Must not know:
-hooks, records.
-"""
+"""A warning of a model left in train mode."""
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Iterable
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from hookviz.capture._snapshot import Snapshot, plain_snapshot
-from hookviz.errors import CaptureError
-
-__all__ = ["limited", "readable", "warn_of_training"]
-
-
-def limited(snapshot: Snapshot, limit: int) -> Snapshot:
-    """A snapshot that refuses to keep more than ``limit`` bytes in all.
-
-    Args:
-        snapshot: How tensors are copied.
-        limit: Bytes.
-
-    Returns:
-        The same, raising CaptureError instead of going beyond the limit. Where the copy has the
-        size of the tensor the refusal comes before the copy is made.
-
-    Raises:
-        CaptureError: The limit is not a positive number.
-    """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
-        raise CaptureError(f"memory_limit is a positive number of bytes, not {limit!r}.")
-    lock = threading.Lock()
-    kept = 0
-
-    def refuse(more: int) -> None:
-        raise CaptureError(
-            f"keeping it ({readable(more)}) beside the {readable(kept)} already kept would go "
-            f"beyond the memory limit of {readable(limit)}.",
-            remedy="Tick fewer layers, keep less with transform= or dtype=, or raise memory_limit.",
-        )
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        size = tensor.numel() * tensor.element_size()
-        if snapshot is plain_snapshot and kept + size > limit:
-            refuse(size)
-        copy = snapshot(tensor)
-        with lock:
-            if kept + copy.nbytes > limit:
-                refuse(copy.nbytes)
-            kept += copy.nbytes
-        return copy
-
-    return keep
-
-
-def readable(size: int) -> str:
-    """A number of bytes as people read it.
-
-    Examples:
-        >>> readable(512), readable(3 * 1024**2)
-        ('512 bytes', '3.0 MiB')
-    """
-    if size < 1024:
-        return f"{size} bytes"
-    number = float(size)
-    for unit in ("KiB", "MiB", "GiB"):
-        number /= 1024
-        if number < 1024 or unit == "GiB":
-            break
-    return f"{number:.1f} {unit}"
+__all__ = ["warn_of_training"]
 
 
 def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from hookviz.capture import Activation
 from hookviz.errors import ExportError
@@ -16,7 +17,7 @@ from hookviz.export._execution import Export
 from hookviz.export._facts import RunFacts
 from hookviz.export._files import ExportFolder
 from hookviz.export._names import checked_name, folder_name
-from hookviz.export._outcome import ExportCancelled, ExportResult, ExportStopped
+from hookviz.export._outcome import ExportCancelled, ExportResult
 from hookviz.export._pictures import (
     input_size,
 )
@@ -30,9 +31,23 @@ from hookviz.export._plan import (
 from hookviz.export._values import ValueFormat
 from hookviz.render import GridOptions
 
-__all__ = ["ExportCancelled", "ExportResult", "ExportStopped", "write_export"]
+__all__ = ["ExportChoices", "write_export"]
 
 Progress = Callable[[int, int, str], None]
+
+
+class ExportChoices(TypedDict, total=False):
+    """The keywords of `write_export` that concern neither the folder nor what is in it."""
+
+    options: GridOptions | None
+    layers: str | Iterable[str] | None
+    channels: str | int | Sequence[int] | None
+    factor: int
+    values: ValueFormat
+    all_pages: bool
+    overwrite: bool
+    progress: Progress | None
+    cancelled: Callable[[], bool] | None
 
 
 def write_export(
@@ -44,7 +59,7 @@ def write_export(
     options: GridOptions | None = None,
     what: str | Iterable[str] = frozenset({"grids"}),
     layers: str | Iterable[str] | None = None,
-    channels: str | Sequence[int] | None = None,
+    channels: str | int | Sequence[int] | None = None,
     factor: int = 1,
     values: ValueFormat = "npz",
     all_pages: bool = True,
@@ -67,16 +82,15 @@ def write_export(
             pixel per activation), "values" (the tensors), "contact" (a sheet of all layers) and
             "input" (what the network saw).
         layers: Only these layers; None is all that were captured.
-        channels: The single channels, "0-15,42" or indices; None is those of ``options``, else
-            all. A layer without one of them is noted in the manifest.
+        channels: The single channels, "0-15,42", an index or indices; None is those of
+            ``options``, else all. A layer without one of them is noted in the manifest.
         factor: Pixels per activation in single channels, 1 to 64.
         values: "npz" or "safetensors".
         all_pages: Every page of a grid; False is ``options.page`` alone.
         overwrite: Take over the folder ``name`` where it exists: files of the same name are
             replaced, and files that its old manifest lists and the new one does not are removed.
         progress: Called after each file: files done, files in all, the file's name.
-        cancelled: Asked before each file, each cell of a contact sheet and every 4 MiB of values;
-            True ends the export.
+        cancelled: Asked before each file and each cell of a contact sheet; True ends the export.
 
     Returns:
         The folder, the files and the manifest.
@@ -89,7 +103,13 @@ def write_export(
     """
     parts = chosen_parts(what)
     check_choices(factor, values)
-    options = options or GridOptions()
+    if options is None:
+        options = GridOptions()
+    elif not isinstance(options, GridOptions):
+        raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
+    for role, call in (("progress", progress), ("cancelled", cancelled)):
+        if call is not None and not callable(call):
+            raise ExportError(f"{role} is {call!r:.80}; it must be a function or None.")
     chosen = chosen_activations(activations, layers)
     if name is not None:
         checked_name(name)

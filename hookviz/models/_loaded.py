@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from hookviz._tensors import dense
 from hookviz.errors import ModelError
 from hookviz.models._devices import choose_device, move_module
 from hookviz.models._report import WeightsReport
@@ -168,13 +169,8 @@ def _hash_state(state: dict[str, Any]) -> str:
             digest.update(f"{name} {value!r}\n".encode())
             continue
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
-        dense = value.detach()
-        if dense.is_quantized:
-            dense = dense.dequantize()
-        if dense.layout != torch.strided:
-            dense = dense.to_dense()
-        if dense.is_meta or dense.numel() == 0:
+        if value.is_meta or value.numel() == 0:
             continue
-        flat = dense.cpu().contiguous().reshape(-1)
+        flat = dense(value, "cpu").contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
     return digest.hexdigest()[:12]

@@ -12,8 +12,8 @@ import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 
+import anywidget
 import traitlets
-from ipywidgets import widget_serialization
 
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
@@ -21,7 +21,7 @@ from hookviz.images import MAX_BYTES, Picture
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
 from hookviz.widget._choosing import Choosing, available_devices
@@ -62,12 +62,15 @@ class Explorer(Part):
         gallery: The `MapGallery`.
     """
 
-    _esm = module_text("app.js")
-    _css = style_text("base.css", "app.css")
+    _esm = built("app.min.js")
+    _css = built("app.min.css")
 
-    tree = traitlets.Instance(LayerTree).tag(sync=True, **widget_serialization)
-    image_input = traitlets.Instance(ImageInput).tag(sync=True, **widget_serialization)
-    gallery = traitlets.Instance(MapGallery).tag(sync=True, **widget_serialization)
+    # References that every host's page can follow (not ipywidgets' own, which Jupyter alone can).
+    tree: traitlets.TraitType[LayerTree, LayerTree] = anywidget.WidgetTrait().tag(sync=True)
+    image_input: traitlets.TraitType[ImageInput, ImageInput] = anywidget.WidgetTrait().tag(
+        sync=True
+    )
+    gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)

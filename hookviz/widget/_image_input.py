@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import traitlets
@@ -27,7 +26,7 @@ from hookviz.images import (
     sample_image,
     sample_images,
 )
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._worker import Worker
 
@@ -40,7 +39,6 @@ PREPROCESSING_CHOICES = (
     ("none", "whole picture, no crop"),
 )
 _THUMBNAIL = 640
-_DEFAULT_SIDE = 224
 
 
 class ImageInput(Part):
@@ -61,8 +59,8 @@ class ImageInput(Part):
         choice: Which preprocessing: "model", "pad", "squash" or "none".
     """
 
-    _esm = module_text("image.js")
-    _css = style_text("base.css", "image.css")
+    _esm = built("image.min.js")
+    _css = built("image.min.css")
 
     value = traitlets.Any(allow_none=True)
     choice = traitlets.Enum([c for c, _ in PREPROCESSING_CHOICES], "model").tag(sync=True)
@@ -107,13 +105,7 @@ class ImageInput(Part):
         own = Preprocessing.from_transforms(self._preset)
         if self.choice == "model":
             return own
-        side = own.crop or (own.resize if isinstance(own.resize, tuple) else None)
-        if side is None:
-            short = own.resize if isinstance(own.resize, int) else _DEFAULT_SIDE
-            side = (short, short)
-        if self.choice == "none":
-            return replace(own, resize=own.resize or min(side), crop=None, fit="none")
-        return replace(own, resize=None, crop=side, fit=self.choice)
+        return own.fitted(self.choice)
 
     def set_preprocess(self, preset: Any) -> None:
         """Takes another model's preprocessing.

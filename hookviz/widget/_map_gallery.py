@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from hookviz.capture import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
 from hookviz.widget._painting import FOR_SOME_LAYERS, Origin, PaintBox, Painted, draw_card
 from hookviz.widget._part import Handlers, Part, problem
@@ -83,8 +83,8 @@ class MapGallery(Part):
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
     """
 
-    _esm = module_text("gallery.js")
-    _css = style_text("base.css", "gallery.css")
+    _esm = built("gallery.min.js")
+    _css = built("gallery.min.css")
 
     cards: traitlets.List[Any] = traitlets.List().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)

@@ -176,7 +176,7 @@ class PaintBox:
             RenderError: The activation cannot be drawn in that way.
         """
         # A run's records are made anew at its end around the tensors that arrived before it.
-        what = (activation.label, activation.module_type)
+        what = (activation.label, activation.module_type, activation.axes)
         key = (id(activation.tensor), what, id(origin), options, statistics)
         with self._lock:
             kept = self._kept.get(key)

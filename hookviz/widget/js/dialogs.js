@@ -1,0 +1,263 @@
+// @ts-check
+// Panels over the app: choosing a model, exporting, help, the question before a large run.
+import { checkbox, Cleanup, focused, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
+
+/** @typedef {import("./kit.js").Model} Model */
+
+/**
+ * A panel that opens over the app, takes the focus and gives it back.
+ * @param {{hv: string, label: string, role?: string, closeLabel: string, class?: string}} what
+ * @param {...Node} inside
+ */
+export function panel(what, ...inside) {
+  /** @type {HTMLElement | null} */
+  let back = null;
+  const box = h("div", {
+    hv: what.hv, role: what.role ?? "dialog", "aria-label": what.label,
+    class: `hv-panel ${what.class ?? ""}`, hidden: true, tabindex: "-1",
+  },
+  h("div", { class: "hv-panel-head" }, h("h3", {}, what.label),
+    h("button", { type: "button", class: "hv-quiet", "aria-label": what.closeLabel,
+      title: what.closeLabel, onclick: () => close() }, icon("close"))),
+  ...inside);
+  /** @param {HTMLElement | null} [first] */
+  function open(first) {
+    back = focused(box);
+    box.hidden = false;
+    (first ?? box).focus();
+  }
+  function close() {
+    if (box.hidden) return;
+    const inside = box.contains(focused(box));
+    box.hidden = true;
+    if (inside) back?.focus();
+  }
+  box.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape") {
+      event.preventDefault();
+      event.stopPropagation();
+      close();
+    } else if (event.key === "Tab") {
+      const stops = [...box.querySelectorAll("button, input, select, summary, [tabindex='0']")].filter(
+        (stop) => !stop.closest("[hidden]"));
+      const edge = event.shiftKey ? stops[0] : stops[stops.length - 1];
+      if (focused(box) === edge || focused(box) === box) {
+        event.preventDefault();
+        /** @type {HTMLElement} */ (event.shiftKey ? stops[stops.length - 1] : stops[0])?.focus();
+      }
+    }
+  });
+  return { box, open, close, toggle: () => (box.hidden ? open() : close()) };
+}
+
+/** Whether a text is no name of the list but may still be one of timm's, or a file. @param {string} text */
+const mayBeModel = (text) => /^timm:\S+|[/\\]|\.(pth?|ckpt|bin|safetensors|tar)$/i.test(text);
+
+/** @param {Model} model @param {Cleanup} cleanup */
+export function modelPanel(model, cleanup) {
+  /** @type {string[]} */
+  let names = [];
+  let here = new Set();
+  let chosen = "";
+  let wanted = "auto";
+  const search = h("input", { class: "hv-input hv-wide", type: "search", "aria-label": "Search models",
+    placeholder: "Search, timm:NAME or a checkpoint's path", spellcheck: "false", autocomplete: "off", role: "searchbox" });
+  const list = h("div", { hv: "model-list", role: "listbox", "aria-label": "Models", tabindex: "0", class: "hv-list" });
+  const weights = select("model-weights", "Weights", [["auto", "automatic"]], refreshNote);
+  const file = h("input", { hv: "model-file", class: "hv-input hv-wide", type: "text",
+    "aria-label": "Checkpoint file", placeholder: "path of a .pth or .safetensors file", spellcheck: "false" });
+  const fileLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "File"), file);
+  const note = h("p", { class: "hv-dim hv-note", hv: "weights-note" });
+  const load = h("button", { hv: "model-load", type: "button", class: "hv-button hv-main", onclick: go }, "Load model");
+  /** @type {Record<string, string>} */
+  let notes = {};
+  const view = panel({ hv: "model-dialog", label: "Choose a model", closeLabel: "Close", class: "hv-model-panel" },
+    search, list, h("label", { class: "hv-field" }, h("span", {}, "Weights"), weights), fileLine, note,
+    h("div", { class: "hv-panel-foot" }, load));
+
+  function refreshNote() {
+    fileLine.hidden = weights.value !== "file";
+    setText(note, notes[weights.value] ?? "");
+  }
+  function go() {
+    if (isOff(load)) return;
+    model.send({ type: "load", model: chosen, weights: weights.value, file: file.value });
+    view.close();
+  }
+  /** @param {string} name */
+  function choose(name) {
+    chosen = name;
+    for (const option of list.children) {
+      const on = /** @type {HTMLElement} */ (option).dataset.name === name;
+      option.setAttribute("aria-selected", String(on));
+      if (on) {
+        list.setAttribute("aria-activedescendant", option.id);
+        option.scrollIntoView?.({ block: "nearest" });
+      }
+    }
+    setOff(load, !name);
+    if (name) model.send({ type: "weights", model: name });
+  }
+  function refill() {
+    const text = search.value.trim();
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const shown = names.filter((name) => words.every((/** @type {string} */ word) => name.toLowerCase().includes(word)));
+    if (mayBeModel(text) && !names.includes(text)) shown.unshift(text);
+    list.replaceChildren(...shown.map((name, i) => h("div", {
+      hv: "model-option", role: "option", "data-name": name, id: `hv-model-${i}`, class: "hv-option",
+      "aria-selected": "false", onclick: () => choose(name), ondblclick: go,
+    }, h("span", { class: "hv-option-name" }, name), here.has(name) ? h("span", { class: "hv-dim" }, "on this machine") : null)));
+    if (!shown.length) list.append(h("div", { class: "hv-none" }, "No matching model."));
+    choose(shown.includes(chosen) ? chosen : shown.find((name) => name === text) ?? shown[0] ?? "");
+  }
+  /** @param {number} step */
+  function move(step) {
+    const options = /** @type {HTMLElement[]} */ ([...list.querySelectorAll("[data-name]")]);
+    const at = options.findIndex((option) => option.dataset.name === chosen);
+    const next = options[Math.max(0, Math.min(options.length - 1, at + step))];
+    if (next) choose(next.dataset.name ?? "");
+  }
+  const keys = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "ArrowDown") move(1);
+    else if (event.key === "ArrowUp") move(-1);
+    else if (event.key === "Enter") go();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  search.addEventListener("keydown", keys);
+  list.addEventListener("keydown", keys);
+  search.addEventListener("input", refill);
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
+    if (message.type === "models") {
+      names = message.names;
+      here = new Set(message.here);
+      if (!chosen) chosen = message.current;
+      if (!names.includes(chosen) && mayBeModel(chosen)) search.value = chosen;
+      refill();
+    } else if (message.type === "weights" && message.model === chosen) {
+      notes = Object.fromEntries(message.choices.map((/** @type {string[]} */ [value, , about]) => [value, about]));
+      setChoices(weights, message.choices.map((/** @type {string[]} */ [value, text]) => [value, text]));
+      if (wanted !== "auto" && wanted in notes) weights.value = wanted;
+      refreshNote();
+      if (wanted === "file") file.focus();
+      wanted = "auto";
+    }
+  });
+  return {
+    ...view,
+    /** @param {string} [choice] the weights to begin with @param {string} [name] the model */
+    open(choice = "auto", name = "") {
+      chosen = name;
+      wanted = choice;
+      search.value = "";
+      model.send({ type: "models" });
+      view.open(search);
+    },
+  };
+}
+
+/** @param {Model} model @param {() => string} current key of the current card */
+export function exportPanel(model, current) {
+  const scopes = [["grid", "This grid"], ["ticked", "Ticked layers"], ["channels", "Chosen channels"], ["all", "Everything"]];
+  const radios = scopes.map(([value, text], i) => h("label", { class: "hv-check" },
+    h("input", { hv: "export-scope", type: "radio", name: `hv-scope-${exportPanels}`, value, checked: i === 1,
+      onchange: refresh }), text));
+  exportPanels += 1;
+  const scope = () => radios.map((r) => /** @type {HTMLInputElement} */ (r.firstElementChild)).find((r) => r.checked)?.value ?? "ticked";
+  const channels = h("input", { hv: "export-channels", class: "hv-input hv-wide", type: "text",
+    "aria-label": "Channels to export", placeholder: "for example 0-15,42", spellcheck: "false" });
+  const channelLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "Channels"), channels);
+  const grids = checkbox("export-grids", "Grids", { checked: true });
+  const single = checkbox("export-channels-png", "Channels as PNG");
+  const values = checkbox("export-values", "Values");
+  const format = select("export-format", "Format of values", [["npz", "npz"], ["safetensors", "safetensors"]], () => {});
+  const folder = h("input", { hv: "export-folder", class: "hv-input hv-wide", type: "text",
+    "aria-label": "Folder", value: "hookviz_exports", spellcheck: "false" });
+  const path = h("code", { hv: "export-path", class: "hv-path", tabindex: "0" });
+  const files = h("span", { class: "hv-dim", hv: "export-files" });
+  const copy = h("button", { hv: "copy-path", type: "button", class: "hv-quiet", "aria-label": "Copy path", title: "Copy path",
+    onclick: () => {
+      const done = () => setText(files, "Copied.");
+      const pending = navigator.clipboard?.writeText(path.textContent ?? "");
+      if (pending) pending.then(done, () => getSelection()?.selectAllChildren(path));
+      else getSelection()?.selectAllChildren(path);
+    } }, icon("copy"));
+  const result = h("div", { hv: "export-result", class: "hv-result", hidden: true, role: "status" }, path, copy, files);
+  const order = () => ({
+    scope: scope(), key: current(), channels: channels.value, folder: folder.value,
+    what: [[grids, "grids"], [single, "channels"], [values, "values"]]
+      .filter(([t]) => /** @type {any} */ (t).input.checked).map(([, name]) => name),
+    values: format.value,
+  });
+  const start = h("button", { hv: "export-start", type: "button", class: "hv-button hv-main",
+    onclick: () => !isOff(start) && model.send({ type: "export", ...order() }) }, "Export now");
+  const zip = h("button", { hv: "zip", type: "button", class: "hv-button",
+    onclick: () => !isOff(zip) && model.send({ type: "zip", ...order() }) }, "Download zip");
+  const view = panel({ hv: "export-dialog", label: "Export", closeLabel: "Close export", class: "hv-export-panel" },
+    h("fieldset", {}, h("legend", {}, "What"), ...radios), channelLine,
+    h("fieldset", {}, h("legend", {}, "As"), grids.line, single.line, values.line, format),
+    h("label", { class: "hv-field" }, h("span", {}, "Folder"), folder),
+    h("div", { class: "hv-panel-foot" }, zip, start), result);
+
+  function refresh() {
+    const chosen = scope() === "channels";
+    channelLine.hidden = !chosen;
+    if (chosen) single.input.checked = true;
+  }
+  return {
+    ...view,
+    open: () => view.open(start),
+    /** @param {Record<string, any>} done @param {string} why why nothing can be exported, or "" */
+    show(done, why) {
+      setOff(start, Boolean(why));
+      setOff(zip, Boolean(why));
+      start.title = zip.title = why;
+      result.hidden = !done.path;
+      setText(path, done.path ?? "");
+      setText(files, done.files ? `${done.files} files` : "");
+    },
+  };
+}
+let exportPanels = 0;
+
+const KEYS = [
+  ["/", "search the layers"], ["↑  ↓  ←  →", "move in the tree, open and close groups"], ["Space", "tick the layer"],
+  ["Enter", "run"], [".", "cancel"], ["[  ]", "previous or next result"], ["Page Up  Page Down", "turn its pages"],
+  ["e", "export"], ["?", "this help"], ["Esc", "close, clear, then leave the app"],
+];
+
+const STEPS = [
+  "Drop, paste or browse for a photo, or take a sample.",
+  "Tick layers. The box of a group ticks all that is shown below it.",
+  "Press Run. Each layer's feature maps appear in order of execution.",
+  "Change colours, scale, order or page as you like: the model does not run again.",
+];
+
+/** @param {number} limit bytes */
+export function helpPanel(limit) {
+  return panel({ hv: "help-dialog", label: "Help", closeLabel: "Close help", class: "hv-help-panel" },
+    h("div", { class: "hv-help-columns" },
+      h("div", {}, h("h4", {}, "Steps"), h("ol", { class: "hv-steps" }, ...STEPS.map((text) => h("li", {}, text)))),
+      h("div", {}, h("h4", {}, "Keys"), h("ul", { class: "hv-keys" }, ...KEYS.map(([keys, text]) => h("li", {},
+        h("span", {}, ...keys.split("  ").map((key) => h("kbd", {}, key))), h("span", {}, text)))))),
+    h("p", { class: "hv-dim" }, `Images: PNG, JPEG, WebP, GIF, BMP, TIFF, up to ${Math.round(limit / 1e6)} MB. ` +
+      "Numbers on tiles are channel numbers. Search takes words or /regular expressions/."));
+}
+
+/** @param {Model} model */
+export function largePanel(model) {
+  const text = h("p", { hv: "large-text" });
+  const anyway = h("button", { type: "button", class: "hv-button hv-main", onclick: () => {
+    view.close();
+    model.send({ type: "run", anyway: true });
+  } }, "Run anyway");
+  const back = h("button", { type: "button", class: "hv-button", onclick: () => view.close() }, "Back");
+  const view = panel({ hv: "large-dialog", label: "Large run", role: "alertdialog", closeLabel: "Close", class: "hv-large-panel" },
+    text, h("div", { class: "hv-panel-foot" }, back, anyway));
+  const ask = (/** @type {string} */ question) => {
+    setText(text, question);
+    view.open(back);
+  };
+  return { ...view, ask };
+}

@@ -1,0 +1,196 @@
+// @ts-check
+// One layer's card in the gallery: its facts, its grid, its pages.
+import { actionButtons, bytesText, focused, h, icon, isOff, numberText, setChoices, setOff, setText, showBytes } from "./kit.js";
+import { sentence, worded } from "./wording.js";
+
+/**
+ * @typedef {{key: string, layer: string, call: number, calls: number, leaf: string,
+ *   leaves: string[], type: string, state: string, reason: string, stale: boolean,
+ *   collapsed: boolean, statistics: boolean, version: number}} CardState
+ */
+/**
+ * What comes with a picture.
+ * @typedef {{key: string, version: number, page: number, pages: number, width: number,
+ *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
+ *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string}} PictureFacts
+ */
+
+/** @param {PictureFacts} facts @returns {string} */
+export function factsText(facts) {
+  const parts = [facts.shape];
+  if (facts.low !== null && facts.high !== null) {
+    parts.push(`${numberText(facts.low)} … ${numberText(facts.high)}`);
+  }
+  if (facts.dead !== null) parts.push(`${facts.dead} dead`);
+  if (facts.odd) parts.push(facts.odd);
+  return parts.filter(Boolean).join(" · ");
+}
+
+/** A card's elements and how they follow its state. */
+export class Card {
+  /**
+   * @param {string} key
+   * @param {(message: any) => void} send
+   */
+  constructor(key, send) {
+    this.key = key;
+    this.send = send;
+    /** @type {CardState | null} */
+    this.state = null;
+    this.page = 0;
+    this.pages = 1;
+    const button = (/** @type {string} */ hv, /** @type {Node} */ sign, /** @type {() => void} */ act) =>
+      h("button", { hv, type: "button", class: "hv-quiet", onclick: act }, sign);
+    this.collapse = button("collapse", icon("chevron"), () =>
+      send({ type: "collapse", key, on: !this.state?.collapsed }));
+    this.name = h("span", { class: "hv-card-name" });
+    this.type = h("span", { class: "hv-tag" });
+    this.call = h("span", { class: "hv-tag hv-call", hv: "call", hidden: true });
+    this.stale = h("span", { hv: "stale", class: "hv-badge hv-warn", hidden: true,
+      title: "Drawn from an earlier image, model or preprocessing. Run again." }, "stale");
+    this.facts = h("span", { hv: "facts", class: "hv-card-facts" });
+    this.leaf = h("select", { hv: "leaf", class: "hv-select", hidden: true,
+      onchange: () => send({ type: "leaf", key, leaf: this.leaf.value }) });
+    this.statistics = button("statistics", icon("chart"), () =>
+      send({ type: "statistics", key, on: !this.state?.statistics }));
+    this.prev = button("prev", icon("left"), () => this.turn(-1));
+    this.next = button("next", icon("chevron"), () => this.turn(1));
+    this.number = h("input", { hv: "page", class: "hv-input hv-page", type: "number", min: "1",
+      onchange: () => this.goTo(Number(this.number.value) - 1) });
+    this.pageText = h("span", { hv: "page-text", class: "hv-dim hv-nowrap" });
+    this.pager = h("span", { class: "hv-pager", role: "group", hidden: true },
+      this.prev, this.pageText, this.number, this.next);
+    this.img = h("img", { hv: "grid", class: "hv-grid", hidden: true, alt: "" });
+    this.wait = h("div", { hv: "pending", class: "hv-pending" });
+    this.body = h("div", { class: "hv-card-body" }, this.img, this.wait);
+    this.el = h("article", { hv: "card", class: "hv-card", "data-key": key, tabindex: "-1" },
+      h("header", { class: "hv-card-head" }, this.collapse,
+        h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
+        this.facts,
+        h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.statistics)),
+      this.body);
+  }
+
+  /** @param {number} step */
+  turn(step) {
+    if (isOff(step < 0 ? this.prev : this.next)) return;
+    this.goTo(this.page + step);
+  }
+  /** @param {number} page */
+  goTo(page) {
+    const wanted = Math.max(0, Math.min(this.pages - 1, Math.round(page) || 0));
+    if (wanted !== this.page) {
+      this.page = wanted;
+      this.el.setAttribute("aria-busy", "true");
+      this.el.dataset.version = String(Number(this.el.dataset.version ?? 0) + 1);
+      this.send({ type: "page", key: this.key, page: wanted });
+    }
+    this.refreshPager();
+  }
+  refreshPager() {
+    this.pager.hidden = this.pages < 2;
+    this.number.hidden = this.pages <= 12;
+    this.number.max = String(this.pages);
+    if (focused(this.el) !== this.number) this.number.value = String(this.page + 1);
+    setText(this.pageText, `${this.page + 1} of ${this.pages}`);
+    setOff(this.prev, this.page <= 0);
+    setOff(this.next, this.page >= this.pages - 1);
+  }
+
+  /** @param {CardState} state */
+  show(state) {
+    this.state = state;
+    const called = state.calls > 1 ? ` call ${state.call} of ${state.calls}` : "";
+    const name = state.layer || "(model)";
+    const full = `${name}${called}`;
+    this.el.dataset.layer = state.layer;
+    this.el.dataset.call = String(state.call);
+    this.el.dataset.version = String(state.version);
+    this.el.dataset.state = state.state;
+    this.el.setAttribute("aria-label", `${name} ${state.type}${called}`);
+    setText(this.name, name);
+    setText(this.type, state.type);
+    setText(this.call, called.trim());
+    this.call.hidden = !called;
+    this.stale.hidden = !state.stale;
+    this.el.classList.toggle("hv-stale", state.stale);
+    this.el.classList.toggle("hv-collapsed", state.collapsed);
+    this.body.hidden = state.collapsed;
+    label(this.collapse, `${state.collapsed ? "Expand" : "Collapse"} ${full}`);
+    this.collapse.setAttribute("aria-expanded", String(!state.collapsed));
+    label(this.statistics, `Statistics of ${full}`);
+    this.statistics.setAttribute("aria-pressed", String(state.statistics));
+    label(this.prev, `Previous page of ${full}`);
+    label(this.next, `Next page of ${full}`);
+    this.number.setAttribute("aria-label", `Page of ${full}`);
+    this.pager.setAttribute("aria-label", `Pages of ${full}`);
+    this.leaf.hidden = state.leaves.length < 2;
+    this.leaf.setAttribute("aria-label", `Leaf of ${full}`);
+    setChoices(this.leaf, state.leaves.map((leaf) => [leaf, leaf || "(value)"]));
+    this.leaf.value = state.leaf;
+    const captured = state.state === "shown";
+    this.statistics.hidden = !captured;
+    if (!captured) {
+      showBytes(this.img, null);
+      delete this.img.dataset.version;
+      setText(this.facts, "");
+      this.pager.hidden = true;
+    }
+    this.refreshWait();
+  }
+  refreshWait() {
+    const state = this.state;
+    if (!state) return;
+    const painted = this.img.dataset.version !== undefined && !this.img.hidden;
+    const text = state.state === "shown" ? (painted ? "" : "Drawing …") : state.reason;
+    this.wait.hidden = text === "";
+    this.wait.classList.toggle("hv-busy", state.state === "shown");
+    setText(this.wait, text);
+    this.el.setAttribute("aria-busy",
+      String(state.state === "shown" && this.img.dataset.version !== String(state.version)));
+  }
+
+  /**
+   * @param {PictureFacts} facts
+   * @param {DataView | undefined} png
+   * @param {number} ratio device pixels per CSS pixel
+   */
+  paint(facts, png, ratio) {
+    if (!this.state || facts.version < this.state.version) return;
+    this.state.version = facts.version;
+    this.el.dataset.version = String(facts.version);
+    if (facts.error) {
+      const fault = { ...facts, message: facts.message ?? facts.error };
+      showBytes(this.img, null);
+      this.img.dataset.version = String(facts.version);
+      this.wait.replaceChildren(sentence(fault), ...actionButtons(worded(fault).actions, (action) =>
+        this.send({ type: "view", changes: action === "show-dead" ? { hide_dead: false } : {} })));
+      this.wait.hidden = false;
+      this.wait.classList.remove("hv-busy");
+      this.el.setAttribute("aria-busy", "false");
+      return;
+    }
+    this.img.style.width = `${facts.width / ratio}px`;
+    this.img.width = facts.width;
+    this.img.height = facts.height;
+    this.img.dataset.version = String(facts.version);
+    this.img.alt = facts.alt;
+    showBytes(this.img, png ?? null);
+    this.page = facts.page;
+    this.pages = facts.pages;
+    setText(this.facts, factsText(facts));
+    this.facts.title = `${facts.channels} channels · ${bytesText(facts.bytes)} · ${facts.scale}`;
+    this.refreshPager();
+    this.refreshWait();
+  }
+  remove() {
+    showBytes(this.img, null);
+    this.el.remove();
+  }
+}
+
+/** @param {Element} element @param {string} text */
+function label(element, text) {
+  element.setAttribute("aria-label", text);
+  element.setAttribute("title", text);
+}

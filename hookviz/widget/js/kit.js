@@ -1,0 +1,386 @@
+// @ts-check
+// What every part of the app uses: building elements, listening to a widget's model, pictures
+// that arrive as bytes. Nothing here knows layers, images or runs.
+import { worded } from "./wording.js";
+
+/**
+ * The part of a Jupyter widget's model that anywidget hands over.
+ * @typedef {{
+ *   get(name: string): any,
+ *   set(name: string, value: any): void,
+ *   save_changes(): void,
+ *   send(content: any, callbacks?: any, buffers?: (ArrayBuffer | ArrayBufferView)[]): void,
+ *   on(name: string, callback: (...args: any[]) => void): void,
+ *   off(name: string, callback?: (...args: any[]) => void): void,
+ *   widget_manager?: any,
+ * }} Model
+ */
+
+/**
+ * What anywidget hands to render. `host` shows other widgets, in every front end alike.
+ * @typedef {{model: Model, el: HTMLElement, host?: {getWidget(reference: string): Promise<{
+ *   render(where: {el: HTMLElement, signal: AbortSignal}): Promise<void>}>}}} Context
+ */
+
+/** @typedef {Record<string, any>} Props */
+
+const SVG = {
+  chevron: '<path d="M6 4l4 4-4 4"/>',
+  down: '<path d="M4 6l4 4 4-4"/>',
+  search: '<circle cx="7" cy="7" r="4"/><path d="M10 10l3.5 3.5"/>',
+  upload: '<path d="M8 10.5V3M5 5.5L8 2.5l3 3M3 11v2h10v-2"/>',
+  close: '<path d="M4 4l8 8M12 4l-8 8"/>',
+  left: '<path d="M10 4L6 8l4 4"/>',
+  chart: '<path d="M3 13V8M7 13V3M11 13V6M2 13.5h12"/>',
+  copy: '<rect x="5.5" y="5.5" width="7" height="8" rx="1"/><path d="M10 5.5V3.5a1 1 0 0 0-1-1H4.5a1 1 0 0 0-1 1V10a1 1 0 0 0 1 1h1"/>',
+  export: '<path d="M8 2.5V10M5 7.5l3 3 3-3M3 11v2h10v-2"/>',
+  done: '<path d="M3.5 8.5l3 3 6-7"/>',
+  failed: '<path d="M4.5 4.5l7 7M11.5 4.5l-7 7"/>',
+  stopped: '<rect x="4.5" y="4.5" width="7" height="7" fill="currentColor"/>',
+  busy: '<path d="M8 2.5a5.5 5.5 0 1 0 5.5 5.5"/>',
+  play: '<path d="M5 3.5v9l7-4.5z" fill="currentColor"/>',
+  layers: '<path d="M8 2.5L14 6 8 9.5 2 6zM2.5 9L8 12.5 13.5 9"/>',
+};
+
+/**
+ * A small drawn sign, hidden from screen readers.
+ * @param {keyof typeof SVG} name
+ * @returns {HTMLElement}
+ */
+export function icon(name) {
+  const holder = document.createElement("span");
+  holder.className = "hv-icon";
+  holder.setAttribute("aria-hidden", "true");
+  holder.innerHTML =
+    '<svg viewBox="0 0 16 16" width="16" height="16" fill="none" stroke="currentColor" ' +
+    'stroke-width="1.4" stroke-linecap="round" stroke-linejoin="round">' + SVG[name] + "</svg>";
+  return holder;
+}
+
+/**
+ * Builds an element. `props`: attributes; `hv` is short for data-hv; `on…` functions listen;
+ * null, undefined and false leave an attribute out.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Node | string | null | undefined)} children
+ * @returns {any}
+ */
+export function h(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on") && typeof value === "function") {
+      element.addEventListener(name.slice(2), value);
+    } else if (name === "hv") {
+      element.setAttribute("data-hv", value);
+    } else {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  for (const child of children) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
+  return element;
+}
+
+/**
+ * Sets an element's text only where it differs, so that screen readers are not told twice.
+ * @param {Element} element
+ * @param {string} text
+ */
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * Marks a control as unable to act without taking the focus away from it.
+ * @param {Element} element
+ * @param {boolean} off
+ */
+export function setOff(element, off) {
+  if (off) element.setAttribute("aria-disabled", "true");
+  else element.removeAttribute("aria-disabled");
+}
+
+/** @param {Element} element */
+export function isOff(element) {
+  return element.getAttribute("aria-disabled") === "true";
+}
+
+/**
+ * The element with the focus, also inside a shadow root (marimo shows widgets in one).
+ * @param {Node} inside
+ * @returns {HTMLElement | null}
+ */
+export function focused(inside) {
+  const root = /** @type {Document | ShadowRoot} */ (inside.getRootNode());
+  return /** @type {HTMLElement | null} */ (root.activeElement ?? null);
+}
+
+/**
+ * The key of the result card that an event happened on, or "".
+ * @param {Event} event
+ * @returns {string}
+ */
+export function cardKey(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  return /** @type {HTMLElement | null} */ (target.closest?.('[data-hv="card"]'))?.dataset.key ?? "";
+}
+
+/**
+ * A labelled checkbox.
+ * @param {string} hv
+ * @param {string} label
+ * @param {Props} [props] of the input; `shown` is the text beside it where it is not the label
+ */
+export function checkbox(hv, label, { shown = label, ...props } = {}) {
+  const input = h("input", { hv, type: "checkbox", "aria-label": label, ...props });
+  return { input, line: h("label", { class: "hv-check", title: label }, input, shown) };
+}
+
+let fieldsMade = 0;
+
+/**
+ * A text field whose value is asked of Python. It shows what stands; where a value was refused,
+ * the one before stands, and the sentence below it says why.
+ * @param {string} hv
+ * @param {string} label
+ * @param {Props} props of the input
+ * @param {(text: string) => void} commit called with what was typed, on Enter or on leaving
+ */
+export function textField(hv, label, props, commit) {
+  const id = `hv-field-${(fieldsMade += 1)}`;
+  const problem = h("span", { id, hv: "field-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const input = h("input", { hv, type: "text", "aria-label": label, spellcheck: "false", autocomplete: "off", ...props });
+  let stands = "";
+  /** What Python was asked for and has not answered. @type {string | null} */
+  let asked = null;
+  const send = () => {
+    if (input.value === (asked ?? stands)) return;
+    asked = input.value;
+    commit(asked ?? "");
+  };
+  input.addEventListener("change", send);
+  input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter") return;
+    event.stopPropagation();
+    send();
+  });
+  return {
+    input, problem,
+    /** @param {string} value what stands, as Python says */
+    show(value) {
+      if (asked !== null || focused(input) !== input || input.value === stands) input.value = value;
+      stands = value;
+      this.refuse("");
+    },
+    /** @param {string} text why a value was refused; "" for none */
+    refuse(text) {
+      asked = null;
+      if (text) input.value = stands;
+      setText(problem, text);
+      problem.hidden = !text;
+      for (const [name, value] of [["aria-invalid", "true"], ["aria-describedby", id]]) {
+        if (text) input.setAttribute(name, value);
+        else input.removeAttribute(name);
+      }
+    },
+  };
+}
+
+/** A list of things to undo when a view goes. */
+export class Cleanup {
+  constructor() {
+    /** @type {(() => void)[]} */
+    this.tasks = [];
+  }
+  /** @param {() => void} task */
+  add(task) {
+    this.tasks.push(task);
+  }
+  /**
+   * Listens to a model until the view goes.
+   * @param {Model} model
+   * @param {string} name
+   * @param {(...args: any[]) => void} callback
+   */
+  listen(model, name, callback) {
+    model.on(name, callback);
+    this.add(() => model.off(name, callback));
+  }
+  /**
+   * Listens to an element, a document or a window until the view goes.
+   * @param {EventTarget} target
+   * @param {string} name
+   * @param {(event: any) => void} callback
+   * @param {any} [options]
+   */
+  hear(target, name, callback, options) {
+    target.addEventListener(name, callback, options);
+    this.add(() => target.removeEventListener(name, callback, options));
+  }
+  run() {
+    for (const task of this.tasks.splice(0).reverse()) task();
+  }
+}
+
+/**
+ * 1 234 567 → "1.2 MB".
+ * @param {number} bytes
+ * @returns {string}
+ */
+export function bytesText(bytes) {
+  if (!(bytes >= 0)) return "";
+  if (bytes < 1000) return `${Math.round(bytes)} B`;
+  const units = ["kB", "MB", "GB", "TB"];
+  let value = bytes / 1000;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ${units[unit]}`;
+}
+
+/**
+ * A number in at most four significant digits, with a real minus sign.
+ * @param {number | null | undefined} value
+ * @returns {string}
+ */
+export function numberText(value) {
+  if (value === null || value === undefined) return "–";
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  let text;
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) text = value.toExponential(1);
+  else if (size >= 100) text = value.toFixed(1);
+  else if (size >= 10) text = value.toFixed(2);
+  else text = value.toFixed(3);
+  return text.replace(/^-/, "−").replace("e-", "e−").replace("e+", "e");
+}
+
+/**
+ * Shows bytes in an <img> and lets go of the bytes that it showed before.
+ * @param {HTMLImageElement} img
+ * @param {DataView | ArrayBuffer | Uint8Array | null} bytes
+ * @param {string} [type]
+ */
+export function showBytes(img, bytes, type = "image/png") {
+  const before = img.dataset.url;
+  if (bytes) {
+    const part = /** @type {BlobPart} */ (/** @type {unknown} */ (bytes));
+    const url = URL.createObjectURL(new Blob([part], { type }));
+    img.dataset.url = url;
+    img.src = url;
+    img.hidden = false;
+  } else {
+    delete img.dataset.url;
+    img.removeAttribute("src");
+    img.hidden = true;
+  }
+  if (before) URL.revokeObjectURL(before);
+}
+
+/**
+ * A select with its options. `choices` are [value, text] pairs.
+ * @param {string} hv
+ * @param {string} label
+ * @param {[string, string][]} choices
+ * @param {(value: string) => void} onChange
+ * @returns {HTMLSelectElement}
+ */
+export function select(hv, label, choices, onChange) {
+  const box = h("select", {
+    hv,
+    class: "hv-select",
+    "aria-label": label,
+    onchange: () => onChange(box.value),
+  });
+  setChoices(box, choices);
+  return box;
+}
+
+/**
+ * @param {HTMLSelectElement} box
+ * @param {[string, string][]} choices
+ */
+export function setChoices(box, choices) {
+  const now = JSON.stringify(choices);
+  if (box.dataset.choices === now) return;
+  box.dataset.choices = now;
+  const value = box.value;
+  box.replaceChildren(...choices.map(([v, text]) => h("option", { value: v }, text)));
+  if (choices.some(([v]) => v === value)) box.value = value;
+}
+
+/**
+ * Waits until calls stop for a while, then makes the last one.
+ * @param {number} milliseconds
+ * @param {(...args: any[]) => void} callback
+ */
+export function debounce(milliseconds, callback) {
+  /** @type {any} */
+  let timer;
+  return (/** @type {any[]} */ ...args) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => callback(...args), milliseconds);
+  };
+}
+
+/**
+ * Buttons that do what a sentence advises.
+ * @param {{label: string, do: string}[] | undefined} actions
+ * @param {(action: string) => void} onAction
+ */
+export function actionButtons(actions, onAction) {
+  return (actions ?? []).map((action) => h("button", { hv: "alert-action", type: "button", class: "hv-button",
+    "data-do": action.do, onclick: () => onAction(action.do) }, action.label));
+}
+
+/**
+ * The message box of a part or of the app: one sentence, what to do, the traceback folded away.
+ * @param {(action: string) => void} onAction called with an action's name, or "dismiss"
+ */
+export function alertBox(onAction) {
+  const message = h("span", { hv: "alert-message", class: "hv-alert-message" });
+  const remedy = h("span", { hv: "alert-remedy", class: "hv-alert-remedy" });
+  const trace = h("pre", { tabindex: "0", "aria-label": "Traceback" });
+  const details = h("details", { hv: "alert-details" }, h("summary", {}, "Details"), trace);
+  const actions = h("div", { class: "hv-actions" });
+  const box = h(
+    "div",
+    { hv: "alert", role: "alert", class: "hv-alert" },
+    h("div", { class: "hv-alert-text" }, message, " ", remedy, details),
+    actions,
+    h(
+      "button",
+      { hv: "alert-dismiss", type: "button", class: "hv-quiet", "aria-label": "Dismiss",
+        title: "Dismiss", onclick: () => onAction("dismiss") },
+      icon("close"),
+    ),
+  );
+  // In the page only while there is something to say: the parts of an app have none of their own.
+  const place = document.createComment("alert");
+  return {
+    place,
+    /** @param {Props | null} alert */
+    show(alert) {
+      if (!alert?.message) {
+        box.remove();
+        return;
+      }
+      const before = box.isConnected;
+      if (!before) place.after(box);
+      const words = worded(alert);
+      setText(message, words.message);
+      setText(remedy, words.remedy ?? "");
+      trace.textContent = alert.traceback ?? "";
+      details.hidden = !alert.traceback;
+      details.open = false;
+      actions.replaceChildren(...actionButtons(words.actions, onAction));
+      // The button that was pressed may lie far below.
+      if (!before) box.scrollIntoView?.({ block: "nearest" });
+    },
+  };
+}
