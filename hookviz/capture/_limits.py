@@ -1,15 +1,15 @@
-"""A warning of a model left in train mode."""
+"""Train and eval mode: a warning of the one, the other for a while."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-__all__ = ["warn_of_training"]
+__all__ = ["set_eval", "warn_of_training"]
 
 
 def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
@@ -36,3 +36,26 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
             UserWarning,
             stacklevel=stacklevel,
         )
+
+
+def set_eval(module: nn.Module) -> Callable[[], None]:
+    """Put a model in eval mode.
+
+    Returns:
+        A function that gives each of its modules its own mode back.
+    """
+    modes = [(m, m.training) for m in module.modules()]
+
+    def put_back() -> None:
+        for one, training in modes:
+            one.training = training
+
+    try:
+        module.eval()
+    except NotImplementedError:  # a program of torch.export, whose mode was settled in making it
+        for one, _ in modes:
+            one.training = False
+    except BaseException:
+        put_back()
+        raise
+    return put_back

@@ -23,7 +23,7 @@ from hookviz.capture._guard import EarlyStop, bypass_compiled, watch_calls
 from hookviz.capture._history import require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._layers import LayerSelector, select_from
-from hookviz.capture._limits import warn_of_training
+from hookviz.capture._limits import set_eval, warn_of_training
 from hookviz.capture._module_hooks import (
     Owner,
     StaysHere,
@@ -346,9 +346,7 @@ class Capture(StaysHere, Results):
             on_activation=self._on_activation,
         )
         if self._eval_mode:
-            modes = [(m, m.training) for m in tree.root.modules()]
-            steps.append(lambda: _put_back(modes))
-            tree.root.eval()
+            steps.append(set_eval(tree.root))
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
             for layer in tree.modules.values():
@@ -393,11 +391,6 @@ def _device_order(tree: LayerTree) -> list[int] | None:
 
 def _closed(owner: list[int]) -> None:
     owner[0] -= 1
-
-
-def _put_back(modes: list[tuple[nn.Module, bool]]) -> None:
-    for module, training in modes:
-        module.training = training
 
 
 def _refuse_script(tree: LayerTree, hooked: Hooked) -> None:

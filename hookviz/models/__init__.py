@@ -8,6 +8,7 @@ from __future__ import annotations
 from hookviz.models._bundled_vgg16 import bundled_weights_ok
 from hookviz.models._devices import choose_device, free_memory, is_out_of_memory, out_of_memory
 from hookviz.models._feeding import InputHints, expected_input, feed
+from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._loaded import LoadedModel, Task
 from hookviz.models._loading import load_model
 from hookviz.models._predictions import Predictions, predictions
@@ -24,6 +25,7 @@ from hookviz.models._zoo import list_models
 __all__ = [
     "CachedFile",
     "InputHints",
+    "InputSize",
     "LoadedModel",
     "Predictions",
     "Task",
@@ -35,6 +37,7 @@ __all__ = [
     "choose_device",
     "expected_input",
     "feed",
+    "find_input_size",
     "free_memory",
     "is_out_of_memory",
     "list_models",

@@ -118,6 +118,7 @@ def _model_named(facts: Mapping[str, str]) -> LoadedModel:
         raise HookvizError(
             f"The weights of {name} ({weights}) are not at hand.",
             remedy="Pass the model: reproduce(png, model=...).",
+            code="model-not-at-hand",
         )
     if weights.startswith("bundled"):
         weights = "bundled"
@@ -135,4 +136,5 @@ def _sample_named(facts: Mapping[str, str]) -> Picture:
     raise HookvizError(
         f"The image '{facts.get('image', '?')}' is not at hand.",
         remedy="Pass it: reproduce(png, image='path/to/it').",
+        code="image-not-at-hand",
     )
