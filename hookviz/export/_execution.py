@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hookviz.errors import ExportError, HookvizError, RenderError
-from hookviz.export._channels import ChannelPainter, Painted
+from hookviz.export._channels import ChannelPainter
 from hookviz.export._entries import item_entry
 from hookviz.export._facts import RunFacts
 from hookviz.export._files import ExportFolder, listed_files
@@ -47,7 +47,7 @@ from hookviz.export._pipeline import Cancelled, Pipeline
 from hookviz.export._plan import Item, Plan
 from hookviz.export._png import text_chunks, with_texts
 from hookviz.export._values import ValueFormat, write_values
-from hookviz.render import GridOptions
+from hookviz.render import ChannelImage, GridOptions
 
 __all__ = ["LEVEL", "Export"]
 
@@ -234,9 +234,9 @@ class Export:
         texts = channel_texts(self.facts, painter, self.options) | record.texts()
         del texts["record"]  # the only one of these that tells of the channel
         shared = text_chunks(texts)
-        bundle: list[Painted] = []
+        bundle: list[ChannelImage] = []
         pixels = 0
-        for painted in painter.paint(list(names)):
+        for painted in painter.images(list(names)):
             bundle.append(painted)
             pixels += painted.levels.size * self.factor**2
             if pixels >= _BUNDLE_PIXELS or len(bundle) >= _BUNDLE_FILES:
@@ -250,7 +250,7 @@ class Export:
         painter: ChannelPainter,
         record: FileRecord,
         shared: bytes,
-        bundle: Sequence[Painted],
+        bundle: Sequence[ChannelImage],
         names: dict[int, str],
     ) -> None:
         def work() -> None:

@@ -201,7 +201,7 @@ def _drawn(
             raise ExportError("The contact sheet names no layers.")
         return contact_picture(facts, activations, options, record.page, number)
     painter = ChannelPainter(activations[0], options, input_size(facts))
-    (painted,) = painter.paint([record.channel or 0])
+    (painted,) = painter.images([record.channel or 0])
     pixels = painted.rgb(painter.table)
     pixels = pixels.repeat(record.factor, axis=0).repeat(record.factor, axis=1)
     again = channel_texts(facts, painter, options) | painter.channel_texts(painted)
