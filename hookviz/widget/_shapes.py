@@ -12,13 +12,14 @@ known of them before their first run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hookviz.errors import RunCancelled
 from hookviz.models import LoadedModel, feed
 from hookviz.widget._cards import card_key
 from hookviz.widget._layer_tree import row_facts
@@ -41,12 +42,15 @@ class Expected:
     order: dict[str, int] = field(default_factory=dict)
 
 
-def expected_rows(model: LoadedModel, shape: Sequence[int]) -> Expected:
+def expected_rows(
+    model: LoadedModel, shape: Sequence[int], cancelled: Callable[[], bool] = lambda: False
+) -> Expected:
     """What each layer will answer to an input of a shape.
 
     Args:
         model: The model; left as it is.
         shape: (N, 3, H, W).
+        cancelled: Asked after every module; True ends it, and nothing is known.
 
     Returns:
         Layers' shapes, bytes and order; all empty where that cannot be known.
@@ -56,7 +60,8 @@ def expected_rows(model: LoadedModel, shape: Sequence[int]) -> Expected:
         ghost = _without_numbers(model.module)
         calls: dict[str, list[tuple[tuple[int, ...], int]]] = {}
         for name, module in ghost.named_modules():
-            module.register_forward_hook(_recorder(name, calls.setdefault(name, []), order))
+            found = calls.setdefault(name, [])
+            module.register_forward_hook(_recorder(name, found, order, cancelled))
         stand_in = replace(model, module=ghost)
         args, kwargs = feed(stand_in, torch.empty(tuple(shape), device="meta"))
         with torch.no_grad():
@@ -83,8 +88,15 @@ def _without_numbers(module: nn.Module) -> nn.Module:
     return ghost
 
 
-def _recorder(name: str, found: list[tuple[tuple[int, ...], int]], order: dict[str, int]) -> Any:
+def _recorder(
+    name: str,
+    found: list[tuple[tuple[int, ...], int]],
+    order: dict[str, int],
+    cancelled: Callable[[], bool],
+) -> Any:
     def record(_module: nn.Module, _args: Any, output: Any) -> None:
+        if cancelled():
+            raise RunCancelled("The run was cancelled.")
         tensors = list(_tensors(output))
         if tensors:
             size = sum(t.numel() * t.element_size() for t in tensors)
