@@ -1,23 +1,23 @@
 """The state dict inside a checkpoint, under the model's own names.
 
-In: what a file holds and the names and shapes that a model has. Out: a Selection.
-Must not know: files, how modules are built.
-
 Nothing is guessed from a fixed list of wrappings: every mapping with tensors is tried with every
-prefix that occurs, and what fits the model best is taken. The list only settles ties.
+prefix that occurs, and what fits the model best comes first. The list only settles ties.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Selection", "class_names", "select_weights"]
+__all__ = ["Selection", "Shapes", "class_names", "find_weights"]
+
+Shapes = Mapping[str, tuple[int, ...] | None]
+"""Shapes by the names of a model's state dict; None for what is no tensor, or a lazy one."""
 
 # Between equals: a training script's usual name for the weights first, averages last.
 _PREFERRED = (
@@ -30,73 +30,108 @@ _WRAPPERS = re.compile(
 )
 # torchvision's and others' first DenseNets wrote "norm.1" for "norm1".
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
-_DEEP = 4
+_DEPTH = 4
 _NAMES = ("class_names", "classes", "categories", "class_to_idx", "idx_to_class", "labels")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Tensors of a checkpoint under the model's names.
+    """Values of a checkpoint under the model's names.
 
     Attributes:
         wrapping: Dotted path of the mapping in the file; "" for the top.
         prefix: What was taken off its names.
-        tensors: By the model's own names; names that the model does not know stay as they are.
-        ignored: Names without the prefix, and values that are no tensors.
+        values: Tensors, and what else the model keeps in its state dict, by the model's own names;
+            names that the model does not know stay as they are.
+        metadata: The versions of the modules that were saved, as torch keeps them; None where the
+            file has none.
+        ignored: Names without the prefix, and values that do not belong to a state dict.
+        score: How well the values fit the model.
         others: Other mappings or prefixes of the same file that fit equally well.
     """
 
     wrapping: str
     prefix: str
-    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    metadata: dict[str, Any] | None
     ignored: tuple[str, ...]
-    others: tuple[str, ...]
+    score: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors among the values."""
+        return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """What ``load_state_dict`` gets: the values with the versions that were saved."""
+        state: Any = OrderedDict(self.values)
+        if self.metadata is not None:
+            state._metadata = self.metadata  # noqa: SLF001 - torch's name for the versions
+        return state  # type: ignore[no-any-return] # an OrderedDict with one attribute more
 
 
-def select_weights(content: Any, target: Mapping[str, tuple[int, ...]]) -> Selection | None:
-    """The part of a checkpoint that fits a model best.
+def find_weights(content: Any, target: Shapes) -> list[Selection]:
+    """The parts of a checkpoint that may be a model's weights, the best first.
 
     Args:
         content: What the file holds.
-        target: Shapes by the names of the model's state dict.
+        target: What the model's state dict holds.
 
     Returns:
-        None where there is no mapping with tensors at all.
+        Empty where there is no mapping with tensors at all.
     """
     own = _own_names(target)
-    best: list[tuple[tuple[int, int, int], Selection]] = []
+    others = {name.rpartition(".")[2] for name, shape in target.items() if shape is None}
+    found: list[tuple[tuple[int, int, int], Selection]] = []
     for place, (path, mapping) in enumerate(_mappings(content)):
-        tensors = {
+        values = {
             _plain(name): value
             for name, value in mapping.items()
-            if isinstance(name, str) and isinstance(value, Tensor)
+            if isinstance(name, str)
+            and (isinstance(value, Tensor) or name.rpartition(".")[2] in others)
         }
         rest = tuple(
-            str(name) for name, v in mapping.items() if not isinstance(v, Tensor | Mapping)
+            str(name)
+            for name, value in mapping.items()
+            if not isinstance(value, Tensor | Mapping) and name not in values
         )
         last = path.rpartition(".")[2]
         rank = _PREFERRED.index(last) if last in _PREFERRED else len(_PREFERRED)
-        for prefix in _prefixes(tensors, own):
-            chosen = {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}
-            named = {own.get(n, n): v for n, v in chosen.items()}
+        for prefix in _prefixes(values, own):
+            chosen = {
+                own.get(name.removeprefix(prefix), name.removeprefix(prefix)): value
+                for name, value in values.items()
+                if name.startswith(prefix)
+            }
             score = sum(
-                3 if tuple(value.shape) == target[name] else 1
-                for name, value in named.items()
+                3 if target[name] in (None, tuple(getattr(value, "shape", ()))) else 1
+                for name, value in chosen.items()
                 if name in target
             )
-            outside = tuple(n for n in tensors if not n.startswith(prefix))
-            selection = Selection(path, prefix, named, (*outside, *rest), ())
-            best.append(((-score, rank, place), selection))
-    if not best:
+            outside = tuple(name for name in values if not name.startswith(prefix))
+            versions = _versions(mapping, prefix)
+            selection = Selection(path, prefix, chosen, versions, (*outside, *rest), score)
+            found.append(((-score, rank, place), selection))
+    best = [selection for _, selection in sorted(found, key=lambda entry: entry[0])]
+    if best and best[0].score:
+        equals = [other for other in best[1:] if other.score == best[0].score]
+        labels = (o.wrapping + (f" ({o.prefix})" if o.prefix else "") for o in equals)
+        best[0] = replace(best[0], others=tuple(labels))
+    return best
+
+
+def _versions(mapping: Mapping[Any, Any], prefix: str) -> dict[str, Any] | None:
+    """Torch's ``_metadata`` of a state dict, its names changed as those of the values are."""
+    saved = getattr(mapping, "_metadata", None)
+    if not isinstance(saved, Mapping):
         return None
-    best.sort(key=lambda entry: entry[0])
-    (top, _, _), first = best[0]
-    others = tuple(
-        selection.wrapping + (f" ({selection.prefix})" if selection.prefix else "")
-        for (score, _, _), selection in best[1:]
-        if score == top and top
-    )
-    return Selection(first.wrapping, first.prefix, first.tensors, first.ignored, others)
+    plain = {_plain(f"{name}." if name else ""): value for name, value in saved.items()}
+    return {
+        name.removeprefix(prefix).removesuffix("."): value
+        for name, value in plain.items()
+        if name.startswith(prefix)
+    }
 
 
 def _plain(name: str) -> str:
@@ -115,7 +150,7 @@ def _mappings(
     content: Any, path: str = "", depth: int = 0
 ) -> Iterator[tuple[str, Mapping[Any, Any]]]:
     """Every mapping with tensors in it, outer ones first."""
-    if not isinstance(content, Mapping) or depth > _DEEP:
+    if not isinstance(content, Mapping) or depth > _DEPTH:
         return
     if any(isinstance(v, Tensor) and isinstance(n, str) for n, v in content.items()):
         yield path, content
@@ -124,24 +159,20 @@ def _mappings(
             yield from _mappings(value, f"{path}.{name}" if path else str(name), depth + 1)
 
 
-def _prefixes(tensors: Mapping[str, Tensor], own: Mapping[str, str]) -> list[str]:
+def _prefixes(values: Mapping[str, Any], own: Mapping[str, str]) -> list[str]:
     """The prefixes under which names of the model occur, the commonest first; at least ""."""
     found: Counter[str] = Counter()
-    for name in tensors:
+    for name in values:
         start = 0
-        for _ in range(_DEEP + 1):
+        for _ in range(_DEPTH + 1):
             if name[start:] in own:
                 found[name[:start]] += 1
             dot = name.find(".", start)
             if dot < 0:
                 break
             start = dot + 1
-    return [prefix for prefix, _ in found.most_common(4)] or [_common_prefix(tensors)]
-
-
-def _common_prefix(tensors: Mapping[str, Tensor]) -> str:
-    """DataParallel's prefix where all names have it, else nothing."""
-    return "module." if tensors and all(name.startswith("module.") for name in tensors) else ""
+    wrapped = bool(values) and all(name.startswith("module.") for name in values)
+    return [prefix for prefix, _ in found.most_common(4)] or ["module." if wrapped else ""]
 
 
 def class_names(content: Any, count: int | None) -> tuple[str, ...]:
@@ -158,10 +189,9 @@ def class_names(content: Any, count: int | None) -> tuple[str, ...]:
         return ()
     places = [content, *(content.get(k) for k in ("meta", "hyper_parameters", "config", "args"))]
     for place in places:
-        if not isinstance(place, Mapping):
-            continue
+        table = place if isinstance(place, Mapping) else getattr(place, "__dict__", {})
         for key in _NAMES:
-            names = _as_names(place.get(key))
+            names = _as_names(table.get(key))
             if names and len(names) == count:
                 return names
     return ()
