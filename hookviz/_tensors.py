@@ -48,6 +48,9 @@ def dense(tensor: Tensor, device: str | torch.device | None = None) -> Tensor:
         elif plain.layout != torch.strided:
             plain = plain.to_dense()
         plain = plain.resolve_conj().resolve_neg()
+        storage = plain.untyped_storage()
+        if plain.numel() and (storage.device.type == "meta" or not storage.nbytes()):
+            raise TypeError("it is a fake tensor, or its memory was freed")
         return plain if device is None else plain.to(device)
     except (RuntimeError, NotImplementedError, TypeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]

@@ -17,6 +17,7 @@ from torch.autograd import Variable
 from torch.optim import Optimizer
 
 from hookviz.capture._clip_limit import Limit, NonFinite, Over
+from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_tensor_hook
 from hookviz.errors import CaptureError
 
 __all__ = ["GradientClipping", "clip_gradients"]
@@ -127,7 +128,7 @@ def clip_gradients(
     return GradientClipping(model, limit, moment, optimizer)
 
 
-class GradientClipping:
+class GradientClipping(StaysHere):
     """The handle of :func:`clip_gradients`: it clips until ``remove()``.
 
     Args:
@@ -149,17 +150,15 @@ class GradientClipping:
         # so that model and handle die without the garbage collector.
         self._model = weakref.ref(model)
         self._hooks: dict[str, tuple[weakref.ref[Tensor], Any]] = {}
-        self._others: list[Any] = []
+        self._undo: list[Callable[[], None]] = []
         try:
             if when != "step":
                 # After each forward, because parameters may be unfrozen, replaced or (in lazy
                 # modules) made until then.
-                def after_forward(module: nn.Module, _args: Any, _output: Any) -> None:
-                    self._refresh(module)
-
-                self._others.append(model.register_forward_hook(after_forward))
+                self._undo.append(set_forward_hook(model, lambda *_: self.refresh()))
             elif optimizer is not None:
-                self._others.append(optimizer.register_step_pre_hook(lambda *_: self._clip_all()))
+                handle = optimizer.register_step_pre_hook(lambda *_: self._clip_all())
+                self._undo.append(handle.remove)
             self._refresh(model)
         except BaseException:
             self.remove()
@@ -200,10 +199,10 @@ class GradientClipping:
         self._closed = True
         for _, handle in self._hooks.values():
             handle.remove()
-        for handle in self._others:
-            handle.remove()
+        for undo in self._undo:
+            undo()
         self._hooks.clear()
-        self._others.clear()
+        self._undo.clear()
 
     def __enter__(self) -> GradientClipping:
         return self
@@ -232,10 +231,10 @@ class GradientClipping:
             lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
             if name in self._hooks or lazy or not parameter.requires_grad:
                 continue
-            tensor: Any = parameter  # torch's two methods below carry no annotations
             if self.when == "gradient":
-                handle = tensor.register_hook(self._incoming(name))
+                handle = set_tensor_hook(parameter, self._incoming(name))
             else:
+                tensor: Any = parameter  # torch's method carries no annotations
                 handle = tensor.register_post_accumulate_grad_hook(self._note)
             self._hooks[name] = (weakref.ref(parameter), handle)
 

@@ -22,10 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookviz._text import names_text
 from hookviz.capture._guard import bypass_compiled, watch_calls
 from hookviz.capture._hooks import parameter_names
 from hookviz.capture._layers import LayerTree
 from hookviz.capture._leaves import leaves
+from hookviz.capture._module_hooks import (
+    StaysHere,
+    set_forward_hook,
+    set_pre_hook,
+    set_tensor_hook,
+)
 from hookviz.capture._rebuild import change_leaves
 from hookviz.capture._sites import Edit, Layers, Site
 from hookviz.capture._store import backward_is_running
@@ -71,7 +78,7 @@ def edit(model: nn.Module, *edits: Edit) -> Editing:
     return Editing(model, edits)
 
 
-class Editing:
+class Editing(StaysHere):
     """The context of :func:`edit`.
 
     Attributes:
@@ -129,9 +136,6 @@ class Editing:
         self._open = False
         self._stack.close()
 
-    def _hold(self, handle: Any) -> None:
-        self._stack.callback(handle.remove)
-
     # Calls -------------------------------------------------------------------------------------
 
     def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object:  # noqa: ARG002 - Watcher
@@ -171,18 +175,20 @@ class Editing:
             names = parameter_names(module)
 
             def before(
-                module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+                module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
             ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+                if kwargs is None:
+                    return None
                 new = self._edited(index, name, module, _Inputs(names(len(args)), args, kwargs))
                 return None if new is None else (new.args, new.kwargs)
 
-            self._hold(module.register_forward_pre_hook(before, with_kwargs=True))
+            self._stack.callback(set_pre_hook(module, before))
         else:
 
             def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
                 return self._edited(index, name, module, output)
 
-            self._hold(module.register_forward_hook(after))
+            self._stack.callback(set_forward_hook(module, after))
 
     def _edited(self, index: int, name: str, module: nn.Module, value: Any) -> Any:
         """The value with the chosen leaves changed; None where the call is not meant."""
@@ -222,9 +228,9 @@ class Editing:
         # is lost by autograd where a view is changed in place. Only the input of an in-place
         # layer must stay the very tensor, since others may read what the layer wrote into it.
         in_place = site.kind == "input_gradient" and getattr(site.module, "inplace", False)
-        held: Any = tensor if in_place and tensor._base is None else tensor.clone()  # noqa: SLF001
-        held.register_hook(hook)
-        return held  # type: ignore[no-any-return]
+        held = tensor if in_place and tensor._base is None else tensor.clone()  # noqa: SLF001
+        set_tensor_hook(held, hook)
+        return held
 
     def _count(self, index: int) -> None:
         with self._lock:
@@ -265,17 +271,12 @@ def _chosen(one: Edit, layer: str, paths: list[str], first: str | None) -> set[s
         found = {one.leaf} & set(paths) or {p for p in paths if fnmatch.fnmatchcase(p, one.leaf)}
         if not found:
             raise LayerError(
-                f"The {what} of '{layer}' has no leaf '{one.leaf}'; it has {_listed(paths)}."
+                f"The {what} of '{layer}' has no leaf '{one.leaf}'; it has {names_text(paths, 8)}."
             )
         return found
     if len(paths) == 1 or paths[0] == first:
         return {paths[0]}
     raise LayerError(
         f"The {what} of '{layer}' holds {len(paths)} tensors: say which by leaf=, one of "
-        f"{_listed(paths)}, or '*' for all."
+        f"{names_text(paths, 8)}, or '*' for all."
     )
-
-
-def _listed(paths: list[str]) -> str:
-    shown = ", ".join(f"'{path}'" for path in paths[:8])
-    return shown if len(paths) <= 8 else f"{shown} and {len(paths) - 8} more"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
 from hookviz.capture._activation import Activation
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._module_hooks import Owner
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Hooked, Lane, Store
 from hookviz.capture._threads import backward_is_running, graph_task
@@ -28,6 +28,7 @@ OutputGradient = Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]
 def output_hook(
     store: Store,
     hooked: Hooked,
+    owner: Owner,
     snapshot: Snapshot,
     *,
     outputs: bool,
@@ -37,9 +38,11 @@ def output_hook(
     after: AfterCall | None,
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
-    here, index = store.here, hooked.index
+    here, index, own = store.here, hooked.index, owner.module
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        if not owner.meets(module):
+            return None
         lane = here.lane
         if lane is None or not lane.open or backward_is_running():
             lane = store.enter(args, training=module.training)
@@ -90,7 +93,13 @@ def output_hook(
     def plain(module: nn.Module, args: Any, output: Any) -> Any:
         # What the general hook does for the commonest wish, the output alone, in fewer steps.
         lane = here.lane
-        if type(output) is not Tensor or lane is None or not lane.open or graph_task() != -1:
+        if (
+            module is not own()
+            or type(output) is not Tensor
+            or lane is None
+            or not lane.open
+            or graph_task() != -1
+        ):
             return hook(module, args, output)
         call = lane.counts[index] = lane.counts[index] + 1
         order = next(lane.counter)
@@ -111,9 +120,7 @@ def input_hook(
     """A forward pre-hook that copies what the layer is given, before it can change it."""
     here, index = store.here, hooked.index
 
-    def hook(module: nn.Module, args: Any, kwargs: Any = MappingProxyType({})) -> None:
-        # torch notes that a hook takes keyword arguments a moment after it has set the hook, and
-        # forgets it a moment before; a forward in another thread may call it in between.
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
         lane = here.lane
         if lane is None or not lane.open or backward_is_running():
             lane = store.enter((args, kwargs), training=module.training)
@@ -122,7 +129,7 @@ def input_hook(
         found: list[tuple[str, Tensor]] = []
         # Waiting from the start: where copying fails, what was copied so far is kept.
         lane.pending.append((index, type(module).__name__, found))
-        for path, tensor in named_inputs(args, kwargs, names):
+        for path, tensor in named_inputs(args, kwargs or {}, names):
             try:
                 found.append((path, snapshot(tensor)))
             except Exception as error:
@@ -132,10 +139,10 @@ def input_hook(
     return hook
 
 
-def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any], None]:
+def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], None]:
     """A forward pre-hook that ends the forward when asked to."""
 
-    def hook(module: nn.Module, args: Any) -> None:  # noqa: ARG001 - torch's signature
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - torch's signature
         if cancelled():
             raise RunCancelled("The run was cancelled; what was captured before is kept.")
 

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from hookviz.capture._tree import LayerSelector, LayerTree, resolve, said, some, type_name
+from hookviz._text import names_text
+from hookviz.capture._tree import LayerSelector, LayerTree, resolve, said, type_name
 from hookviz.errors import LayerError
 
 __all__ = [
@@ -142,7 +143,7 @@ def select_from(
             if len(found) != 1:
                 raise LayerError(
                     f"'{own}' must stand for one layer, but {said(selector)} matches "
-                    f"{len(found)}: {some(found)}."
+                    f"{len(found)}: {names_text(found)}."
                 )
             chosen[str(own)] = found[0]
     else:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from hookviz._text import bytes_text
 from hookviz.capture._snapshot import Snapshot, plain_snapshot
 from hookviz.errors import CaptureError
 
-__all__ = ["limited", "readable", "warn_of_training"]
+__all__ = ["limited", "warn_of_training"]
 
 
 def limited(snapshot: Snapshot, limit: int) -> Snapshot:
@@ -41,8 +42,9 @@ def limited(snapshot: Snapshot, limit: int) -> Snapshot:
 
     def refuse(more: int) -> None:
         raise CaptureError(
-            f"keeping it ({readable(more)}) beside the {readable(kept)} already kept would go "
-            f"beyond the memory limit of {readable(limit)}.",
+            f"keeping it ({bytes_text(more, binary=True)}) beside the "
+            f"{bytes_text(kept, binary=True)} already kept would go beyond "
+            f"the memory limit of {bytes_text(limit, binary=True)}.",
             remedy="Tick fewer layers, keep less with transform= or dtype=, or raise memory_limit.",
         )
 
@@ -59,23 +61,6 @@ def limited(snapshot: Snapshot, limit: int) -> Snapshot:
         return copy
 
     return keep
-
-
-def readable(size: int) -> str:
-    """A number of bytes as people read it.
-
-    Examples:
-        >>> readable(512), readable(3 * 1024**2)
-        ('512 bytes', '3.0 MiB')
-    """
-    if size < 1024:
-        return f"{size} bytes"
-    number = float(size)
-    for unit in ("KiB", "MiB", "GiB"):
-        number /= 1024
-        if number < 1024 or unit == "GiB":
-            break
-    return f"{number:.1f} {unit}"
 
 
 def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:

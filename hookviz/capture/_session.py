@@ -24,6 +24,13 @@ from hookviz.capture._history import require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._layers import LayerSelector, select_from
 from hookviz.capture._limits import limited, warn_of_training
+from hookviz.capture._module_hooks import (
+    Owner,
+    StaysHere,
+    is_tracing,
+    set_forward_hook,
+    set_pre_hook,
+)
 from hookviz.capture._results import Results
 from hookviz.capture._snapshot import Transform, make_snapshot
 from hookviz.capture._store import Hooked, Run, Store, batch_of
@@ -56,7 +63,7 @@ class _RunWatcher:
         self._store.end(token, said, stopped=stopped)
 
 
-class Capture(Results):
+class Capture(StaysHere, Results):
     """Keeps what layers of a model receive and give while it runs.
 
     The hooks are there between ``with`` and its end (or ``open()`` and ``close()``), for any
@@ -353,21 +360,21 @@ class Capture(Results):
             ask = cancel_hook(self._cancelled)
             for layer in tree.modules.values():
                 if not isinstance(layer, torch.jit.ScriptModule):
-                    steps.append(layer.register_forward_pre_hook(ask).remove)
-        stopper = self._stopper()
+                    steps.append(set_pre_hook(layer, ask))
+        stopper, traced = self._stopper(), is_tracing()
         for hooked in self._chosen:
             layer = self._tree.modules[hooked.layer]
             if inputs or input_gradients:
                 names = parameter_names(layer)
                 if inputs:
-                    see = input_hook(store, hooked, snapshot, names)
-                    steps.append(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+                    steps.append(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
                 if input_gradients:
-                    part = grads.input_hook(hooked, names)
-                    steps.append(layer.register_forward_pre_hook(part, with_kwargs=True).remove)
+                    steps.append(set_pre_hook(layer, grads.input_hook(hooked, names)))
+            owner = Owner(layer, traced=traced)
             hook = output_hook(
                 store,
                 hooked,
+                owner,
                 snapshot,
                 outputs=outputs,
                 inputs=inputs,
@@ -375,10 +382,10 @@ class Capture(Results):
                 gradient=grads.output_hook(hooked) if gradients or input_gradients else None,
                 after=stopper.after if stopper is not None else None,
             )
-            steps.append(layer.register_forward_hook(hook).remove)
+            steps.append(set_forward_hook(layer, hook, owner))
         if stopper is not None:
             for layer, owner_hook in stopper.owners:
-                steps.append(layer.register_forward_hook(owner_hook).remove)
+                steps.append(set_forward_hook(layer, owner_hook))
         watcher = _RunWatcher(store, grads)
         steps.append(watch_calls(tree.root, watcher))
         steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import nn
 
+from hookviz._text import names_text
 from hookviz.errors import CaptureError, LayerError, did_you_mean
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "is_compiled_wrapper",
     "resolve",
     "said",
-    "some",
     "type_name",
 ]
 
@@ -163,7 +163,7 @@ class LayerTree:
                 kinds = sorted({type_name(m) for m in self.modules.values()})
                 raise LayerError(
                     f"{self.type} has no layer of type {selector.__name__}; it has "
-                    f"{some(kinds, 12)}."
+                    f"{names_text(kinds, 12)}."
                 )
             return found
         if callable(selector):
@@ -182,7 +182,7 @@ class LayerTree:
             return self._canonical[name]
         short = self._short.get(_without(name, _COMPILED, _WRAPPED), [])
         if len(short) > 1:
-            raise LayerError(f"'{name}' may be any of {some(short)}: write the full name.")
+            raise LayerError(f"'{name}' may be any of {names_text(short)}: write the full name.")
         return short[0] if short else None
 
     def _by_name(self, name: str) -> list[str]:
@@ -213,7 +213,7 @@ class LayerTree:
     def _unknown(self, name: str) -> LayerError:
         near = did_you_mean(name, [n for n in self._canonical if n])
         few = len(self._canonical) <= 12
-        has = f"; it has {some(list(self._canonical), 12)}" if few and not near else ""
+        has = f"; it has {names_text(list(self._canonical), 12)}" if few and not near else ""
         functional = ""
         if name.rpartition(".")[2] in dir(nn.functional):
             functional = " Functional calls such as F.relu are no modules and cannot be hooked."
@@ -251,9 +251,3 @@ def said(selector: LayerSelector) -> str:
     if isinstance(selector, str):
         return f"'{selector}'"
     return str(getattr(selector, "__name__", type(selector).__name__))
-
-
-def some(names: list[str], count: int = 6) -> str:
-    """The first few names, quoted, and how many more there are."""
-    shown = ", ".join(f"'{n}'" for n in names[:count])
-    return shown if len(names) <= count else f"{shown} and {len(names) - count} more"

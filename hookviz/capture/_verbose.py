@@ -18,9 +18,11 @@ from typing import Any, TextIO
 import torch
 from torch import nn
 
+from hookviz._text import bytes_text
 from hookviz.capture._guard import bypass_compiled
 from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._module_hooks import set_forward_hook, set_pre_hook
 from hookviz.errors import CaptureError
 
 __all__ = ["ExecutionRow", "VerboseExecution"]
@@ -69,7 +71,7 @@ class ExecutionRow:
             self.dtype,
             self.device,
             f"{self.milliseconds:.2f}",
-            _bytes_text(self.bytes),
+            bytes_text(self.bytes, binary=True),
         )
 
 
@@ -126,6 +128,11 @@ class VerboseExecution(nn.Module):
         self.rows: tuple[ExecutionRow, ...] = ()
         self._layers = layers
         self._watched()  # unknown names are an error here, not at the first forward
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An open file stays in its process; a copy writes to its own sys.stdout.
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]  # as torch has it
+        return {**state, "stream": None}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on these arguments, tells the table, returns the model's output."""
@@ -190,11 +197,11 @@ class _Telling:
         self._widths = [{**_LIVE_WIDTHS, **first}.get(header, len(header)) for header in _HEADERS]
 
     def hook(self, name: str, module: nn.Module, stack: ExitStack) -> None:
-        def before(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
             with self._lock:
                 self._began += 1
                 started = self._began
-            _wait(args)
+            _wait((args, kwargs))
             self._running().append((name, started, time.perf_counter()))
 
         def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
@@ -203,9 +210,9 @@ class _Telling:
             _, started, began = self._running().pop()
             self._tell(name, module, output, started, (ended - began) * 1000)
 
-        stack.callback(module.register_forward_pre_hook(before).remove)
+        stack.callback(set_pre_hook(module, before))
         # After the hooks that others have set, so that the row tells what goes on from here.
-        stack.callback(module.register_forward_hook(after).remove)
+        stack.callback(set_forward_hook(module, after))
 
     def failed(self, error: BaseException) -> None:
         running = self._running()
@@ -216,7 +223,7 @@ class _Telling:
         if self._stream is not None and self.rows:
             size = sum(row.bytes for row in self.rows)
             calls = f"{len(self.rows)} call{'s' if len(self.rows) != 1 else ''}"
-            self._write(f"{calls}, outputs {_bytes_text(size)}")
+            self._write(f"{calls}, outputs {bytes_text(size, binary=True)}")
 
     def _running(self) -> list[tuple[str, int, float]]:
         stack: list[tuple[str, int, float]] | None = getattr(self._local, "stack", None)
@@ -260,21 +267,6 @@ def _wait(value: Any) -> None:
 
 def _joined(words: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(words)) or "–"
-
-
-def _bytes_text(count: int) -> str:
-    """A size as people read it.
-
-    Examples:
-        >>> _bytes_text(96), _bytes_text(2048), _bytes_text(32112640)
-        ('96 B', '2.0 KiB', '30.6 MiB')
-    """
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def _line(cells: Iterable[str], widths: Iterable[int]) -> str:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hookviz._text import shape_text
 from hookviz.cli._sentences import SentenceCommand, columns
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
+    from hookviz.images import Picture
     from hookviz.models import LoadedModel
+    from hookviz.run import Run
 
 __all__ = ["layers", "maps", "models", "reproduce"]
 
@@ -46,6 +49,23 @@ def _load(model: str, weights: str, device: str) -> LoadedModel:
     return loaded
 
 
+def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
+    """One forward; what the model itself raises is a sentence that names the layer."""
+    from hookviz.run import failing_layer, run_model
+
+    try:
+        return run_model(model, image, layers, **options)
+    except HookvizError:
+        raise
+    except Exception as error:
+        layer = failing_layer(model.module, error)
+        place = "" if layer is None else f" in layer '{layer}'"
+        text = str(error).strip().split("\n")[0] or "no further text"
+        raise HookvizError(
+            f"The forward of {model.name} failed{place}: {type(error).__name__}: {text}"
+        ) from error
+
+
 @click.command(cls=SentenceCommand)
 @click.argument("model")
 @_model_options
@@ -69,10 +89,8 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
     shapes: dict[str, list[str]] = {}
     calls: dict[str, int] = {}
     if image is not None:
-        from hookviz.run import run_model
-
         # On the meta device a tensor keeps its shape and costs no memory.
-        run = run_model(
+        run = _run(
             loaded,
             read_image(_image_source(image)),
             [row.name for row in rows],
@@ -81,7 +99,7 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         for activation in run.activations:
             calls[activation.layer] = activation.calls
             leaf = f"{activation.leaf}: " if activation.leaf else ""
-            shape = "×".join(map(str, activation.shape))
+            shape = shape_text(activation.shape)
             shapes.setdefault(activation.layer, []).append(f"{leaf}{shape}")
     head: tuple[str, ...] = ("layer", "type", "parameters")
     table = [(*head, "calls", "output shapes") if image else head]
@@ -102,7 +120,11 @@ def _image_source(image: str) -> Any:
     """A path, or a bundled sample where no such file exists."""
     from hookviz.images import sample_image, sample_images
 
-    if not Path(image).exists():
+    try:
+        there = Path(image).exists()
+    except OSError:  # a name that no file can have
+        there = False
+    if not there:
         for name in sample_images():
             if image in (name, Path(name).stem):
                 return sample_image(name)
@@ -158,8 +180,7 @@ def maps(
 
     from hookviz.capture import select_layers
     from hookviz.images import read_image
-    from hookviz.render import GridOptions
-    from hookviz.run import run_model
+    from hookviz.render import GridOptions, parse_channels
 
     if not layer_names:
         raise HookvizError(
@@ -167,15 +188,19 @@ def maps(
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
     options = GridOptions.of(cmap=cmap, scale=scale, order=order)
+    if channels not in (None, "all"):
+        parse_channels(channels)
     picture = read_image(_image_source(image))
     loaded = _load(model, weights, device)
     wanted = select_layers(loaded.module, list(layer_names))
     with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
-        run = run_model(
+        run = _run(
             loaded, picture, list(layer_names), on_activation=lambda _activation: bar.update(1)
         )
     for layer, reason in run.missing.items():
         click.echo(f"{layer}: no activation: {reason}.", err=True)
+    if not run.activations:
+        raise HookvizError("None of the layers gave an activation, so nothing was written.")
     what = {"grids", "input"}
     extra: dict[str, Any] = {}
     if channels is not None:

@@ -40,12 +40,17 @@ class SentenceCommand(click.Command):
         debug = ctx.params.pop("debug", False)
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click ends quietly where the reader of a pipe has gone (`| head`)
         except HookvizError as error:
             if debug:
                 raise
             raise Failure(str(error)) from error
+        except OSError as error:
+            if debug:
+                raise
+            place = f" ({str(error.filename)!r})" if error.filename else ""
+            raise Failure(f"{error.strerror or str(error)}{place}.") from error
         except Exception as error:
             if debug:
                 raise

@@ -12,10 +12,11 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from hookviz.errors import ExportError, RunCancelled
-from hookviz.export._files import PART_NAME, place_new, spoken, whole_file
+from hookviz.export._files import checked_path, place_new, spoken, whole_file
+from hookviz.export._names import NameBook, is_forbidden
 
 __all__ = ["zip_export"]
 
@@ -30,12 +31,19 @@ def _files(folder: Path) -> list[Path]:
         return [
             path
             for path in found
-            if stat.S_ISREG(path.lstat().st_mode) and not PART_NAME.fullmatch(path.name)
+            if stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith(".")
         ]
     except OSError as error:
         raise ExportError(
             f"The folder {str(folder)!r} cannot be read: {error.strerror}."
         ) from error
+
+
+def _portable(path: Path) -> tuple[str, str]:
+    """Stem and ending of a file's name, without what some systems cannot unpack."""
+    name = "".join("-" if is_forbidden(sign) else sign for sign in path.name)
+    stem, dot, ending = name.rpartition(".")
+    return (stem, dot + ending) if stem else (name, "")
 
 
 def _pack(
@@ -47,10 +55,11 @@ def _pack(
     paths = _files(folder)
     if not paths:
         raise ExportError(f"The folder {str(folder)!r} holds no files to zip.")
+    top, names = "".join(_portable(folder)) or "export", NameBook()
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for number, path in enumerate(paths):
             moment = time.localtime(max(path.stat().st_mtime, 315_576_000))  # zip begins in 1980
-            entry = zipfile.ZipInfo(f"{folder.name}/{path.name}", moment[:6])
+            entry = zipfile.ZipInfo(f"{top}/{names.take(*_portable(path))}", moment[:6])
             packed = path.suffix in _PACKED
             entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
@@ -80,7 +89,8 @@ def zip_export(
 
     Args:
         folder: The export's folder. Its plain files are packed under the folder's name; links,
-            folders and unfinished parts are not.
+            folders, hidden files and unfinished parts are not. Characters that Windows or zip
+            cannot have in a name become dashes.
         target: Where to: a path; an open binary file (it stays open); None makes
             ``<folder>.zip`` beside the folder, or ``<folder>-2.zip`` ... where that exists.
         progress: Called after each file with files done, files in all, and the file's name.
@@ -94,16 +104,18 @@ def zip_export(
             be written.
         RunCancelled: ``cancelled`` answered True.
     """
-    root = Path(folder).absolute()
+    root = checked_path("folder", folder).absolute()
     if not root.is_dir():
         raise ExportError(f"{str(folder)!r} is not a folder of an export.")
-    if target is not None and not isinstance(target, str | os.PathLike):
+    if target is not None and hasattr(target, "write"):
         try:
-            _pack(target, root, progress, cancelled)
+            _pack(cast("IO[bytes]", target), root, progress, cancelled)
         except OSError as error:
             raise ExportError(f"The zip cannot be written: {error.strerror or error}.") from error
         return None
-    path = root.parent / f"{root.name}.zip" if target is None else Path(target).absolute()
+    path = root.parent / f"{root.name}.zip"
+    if target is not None:
+        path = checked_path("target", target).absolute()
     if target is not None and (path.exists() or path.is_symlink()):
         raise _exists(path)
     number = 1

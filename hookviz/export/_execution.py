@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,14 @@ from hookviz.export._files import ExportFolder, listed_files
 from hookviz.export._manifest import manifest_json, manifest_text
 from hookviz.export._metadata import FileRecord, activation_texts, key_of, run_texts
 from hookviz.export._names import INPUT_NAME, MANIFEST_NAME
-from hookviz.export._outcome import ExportCancelled, ExportResult, ExportStopped
+from hookviz.export._outcome import (
+    UNREADABLE,
+    ExportCancelled,
+    ExportResult,
+    ExportStopped,
+    TensorError,
+    reason,
+)
 from hookviz.export._pictures import (
     CONTACT_CELLS,
     channel_texts,
@@ -42,6 +50,8 @@ from hookviz.export._values import ValueFormat, write_values
 from hookviz.render import GridOptions
 
 __all__ = ["LEVEL", "Export"]
+
+Made = TypeVar("Made")
 
 # Of zlib. Grids and channels of VGG16 are within 4 % of the size at level 6 and take half the time.
 LEVEL = 4
@@ -78,7 +88,7 @@ class Export:
         self.facts, self.plan, self.folder, self.pipeline = facts, plan, folder, pipeline
         self.options, self.parts, self.factor, self.values = options, parts, factor, values
         self.entries: list[dict[str, Any]] = []
-        self.trouble: RenderError | None = None
+        self.trouble: Exception | None = None
         self.old = listed_files(folder.path, MANIFEST_NAME) if not folder.made else frozenset()
 
     def run(self) -> ExportResult:
@@ -94,18 +104,20 @@ class Export:
                 self._item(item)
             self.pipeline.drain()
             if self.trouble is not None and not self.pipeline.done:
-                raise self.trouble
+                if isinstance(self.trouble, RenderError | TensorError):
+                    raise self.trouble
+                raise RenderError(f"Nothing was exported: {reason(self.trouble)}")
             manifest = self._manifest("")
             self.pipeline.wrote(MANIFEST_NAME)
         except Cancelled:
             raise self._stopped(ExportCancelled, "The export was cancelled", None) from None
-        except RenderError:  # nothing could be drawn: the choice is at fault, not the writing
+        except (RenderError, TensorError):  # the choice is at fault, not the writing
             self.folder.remove_if_empty()
             raise
         except HookvizError as error:
             raise self._stopped(ExportStopped, error.message, error.remedy) from error
-        except BaseException:
-            self.folder.remove_if_empty()
+        except BaseException as error:  # KeyboardInterrupt, a fault of the caller's progress ...
+            self._stopped(ExportStopped, f"The export was ended by {type(error).__name__}", None)
             raise
         written = [name for name in self.pipeline.done if name != MANIFEST_NAME]
         for name in self.old - set(self.pipeline.done):
@@ -138,9 +150,17 @@ class Export:
             files=finished,
         )
 
-    def _left_out(self, error: RenderError) -> None:
-        self.trouble = self.trouble or error
-        self.pipeline.total -= 1
+    def _made(
+        self, make: Callable[[], Made], notes: list[str], what: str, files: int = 1
+    ) -> Made | None:
+        """What ``make`` gives; None and a note where one tensor does not allow it."""
+        try:
+            return make()
+        except UNREADABLE as error:
+            notes.append(f"{what}: {reason(error)}")
+            self.trouble = self.trouble or error
+            self.pipeline.total -= files
+            return None
 
     def _manifest(self, stopped: str) -> Path:
         names = sorted(path.name for path in self.folder.finished)
@@ -175,38 +195,35 @@ class Export:
         for page, name in enumerate(self.plan.contact):
             part = drawn[page * CONTACT_CELLS : (page + 1) * CONTACT_CELLS]
             notes, proceed = self.plan.notes, self.pipeline.proceed
-            try:
-                picture = contact_picture(
-                    self.facts, part, self.options, page, pages, proceed, notes.append
-                )
-            except RenderError as error:
-                notes.append(f"{name} was not written: {error}")
-                self._left_out(error)
-                continue
-            self._picture(name, *picture)
+            sheet = partial(
+                contact_picture, self.facts, part, self.options, page, pages, proceed, notes.append
+            )
+            if picture := self._made(sheet, notes, f"{name} was not written"):
+                self._picture(name, *picture)
 
     def _item(self, item: Item) -> None:
         activation = item.activation
         files: list[str] = []
         for page, name in item.pages:
             self.pipeline.proceed()
-            try:
-                picture = grid_picture(self.facts, activation, self.options.replace(page=page))
-            except RenderError as error:
-                item.notes.append(f"{name} was not written: {error}")
-                self._left_out(error)
-                continue
-            self._picture(name, *picture)
-            files.append(name)
+            options = self.options.replace(page=page)
+            grid = partial(grid_picture, self.facts, activation, options)
+            if picture := self._made(grid, item.notes, f"{name} was not written"):
+                self._picture(name, *picture)
+                files.append(name)
         painter: ChannelPainter | None = None
         if item.drawable:
-            painter = ChannelPainter(activation, self.options, input_size(self.facts))
+            measured = partial(ChannelPainter, activation, self.options, input_size(self.facts))
+            painter = self._made(measured, item.notes, "not measured", len(item.channels))
         if painter is not None and item.channels:
             self._channels(item, painter)
             files += [name for _, name in item.channels]
         if item.values:
-            self._values(item)
-            files.append(item.values)
+            self.pipeline.proceed()
+            write = partial(self._values, item)
+            if self._made(write, item.notes, f"{item.values} was not written"):
+                self.pipeline.wrote(item.values)
+                files.append(item.values)
         self.entries.append(item_entry(item, painter, files))
 
     def _channels(self, item: Item, painter: ChannelPainter) -> None:
@@ -245,9 +262,8 @@ class Export:
 
         self.pipeline.put([names[painted.channel] for painted in bundle], work)
 
-    def _values(self, item: Item) -> None:
+    def _values(self, item: Item) -> bool:
         texts = run_texts(self.facts) | activation_texts(item.activation)
-        self.pipeline.proceed()
         with self.folder.open(item.values) as file:
-            write_values(file, item.activation, texts, self.values, self.pipeline.proceed)
-        self.pipeline.wrote(item.values)
+            write_values(file, item.activation, texts, self.values)
+        return True

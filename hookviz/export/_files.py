@@ -24,7 +24,15 @@ from typing import IO
 
 from hookviz.errors import ExportError
 
-__all__ = ["PART_NAME", "ExportFolder", "listed_files", "place_new", "spoken", "whole_file"]
+__all__ = [
+    "PART_NAME",
+    "ExportFolder",
+    "checked_path",
+    "listed_files",
+    "place_new",
+    "spoken",
+    "whole_file",
+]
 
 PART_NAME = re.compile(r"\.hookviz-[0-9a-f]{12}\.part")
 """What the name of an unfinished file looks like."""
@@ -46,6 +54,17 @@ _SENTENCES = {
 }
 
 
+def checked_path(name: str, value: object) -> Path:
+    """``value`` as a path.
+
+    Raises:
+        ExportError: It is neither a text nor a path.
+    """
+    if isinstance(value, str | os.PathLike) and isinstance(path := os.fspath(value), str):
+        return Path(path)
+    raise ExportError(f"{name} is {value!r:.80}; it must be a path: a str or a pathlib.Path.")
+
+
 def spoken(error: OSError | ValueError, place: Path) -> ExportError:
     """The one sentence for what the operating system answered.
 
@@ -63,15 +82,13 @@ def spoken(error: OSError | ValueError, place: Path) -> ExportError:
     return ExportError(f"Nothing can be written to {str(place)!r}: {reason}.", remedy=remedy)
 
 
-def _part(folder: Path) -> Path:
-    return folder / f".hookviz-{secrets.token_hex(6)}.part"
-
-
 @contextmanager
 def whole_file(
     target: Path, place: Callable[[Path, Path], object] = os.replace
 ) -> Iterator[IO[bytes]]:
     """A binary file that gets its name ``target`` when the block ends well, else vanishes.
+
+    Its attribute ``name`` is the path where it lies meanwhile.
 
     Args:
         target: The file to be; its folder exists. A symbolic link of that name is replaced, not
@@ -81,11 +98,10 @@ def whole_file(
     Raises:
         OSError: As the operating system says it.
     """
-    part = _part(target.parent)
-    # O_EXCL follows no link and overwrites nothing.
-    number = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    part = target.parent / f".hookviz-{secrets.token_hex(6)}.part"
+    file = part.open("x+b")  # "x" follows no link and overwrites nothing
     try:
-        with os.fdopen(number, "w+b") as file:
+        with file:
             yield file
         place(part, target)
     except BaseException:  # also KeyboardInterrupt: no part stays behind
@@ -177,7 +193,7 @@ class ExportFolder:
 
     @staticmethod
     def _parent(parent: str | os.PathLike[str]) -> Path:
-        path = Path(parent)
+        path = checked_path("folder", parent)
         try:
             path.mkdir(parents=True, exist_ok=True)
             return path.resolve(strict=True)

@@ -71,6 +71,14 @@ def manifest_text(manifest: Mapping[str, Any]) -> str:
     return _text(strict(manifest), 0) + "\n"
 
 
+def shape_of(activation: Activation) -> list[int]:
+    """The tensor's shape; [] where it has none in numbers (nested tensors)."""
+    try:
+        return [int(size) for size in activation.shape]
+    except (RuntimeError, TypeError, AttributeError):
+        return []
+
+
 def layer_entry(
     activation: Activation,
     *,
@@ -103,7 +111,7 @@ def layer_entry(
         "order": activation.order,
         "kind": activation.kind,
         "leaf": activation.leaf,
-        "shape": list(activation.shape),
+        "shape": shape_of(activation),
         "dtype": str(activation.tensor.dtype).removeprefix("torch."),
         "layout": layout,
         **more,

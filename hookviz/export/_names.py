@@ -40,6 +40,7 @@ __all__ = [
     "checked_name",
     "clean",
     "folder_name",
+    "is_forbidden",
     "page_ending",
     "stamp",
 ]
@@ -201,6 +202,11 @@ def folder_name(moment: datetime, model: str, image: str) -> str:
     return "_".join((stamp(moment), *parts))
 
 
+def is_forbidden(sign: str) -> bool:
+    """Whether some common system, or a zip, cannot have this character in a file's name."""
+    return sign in _FORBIDDEN or unicodedata.category(sign)[0] == "C"
+
+
 def checked_name(name: str) -> str:
     """A folder name that the user chose, if it is one plain name.
 
@@ -213,6 +219,8 @@ def checked_name(name: str) -> str:
     Raises:
         ExportError: It is empty, a path, "..", too long, or not a name on every common system.
     """
+    if not isinstance(name, str):
+        raise ExportError(f"name is {name!r:.80}; it must be a str: the new folder's name.")
     told = f"{name!r} cannot be the name of an export's folder"
     if not name or name in {".", ".."} or name != name.strip() or name.endswith("."):
         raise ExportError(
@@ -224,7 +232,7 @@ def checked_name(name: str) -> str:
             f"{told}: it is a path.",
             remedy="Give the folder that holds it separately, and one plain name here.",
         )
-    wrong = sorted({c for c in name if c in _FORBIDDEN or unicodedata.category(c)[0] == "C"})
+    wrong = sorted(set(filter(is_forbidden, name)))
     if wrong:
         raise ExportError(f"{told}: it holds {', '.join(map(repr, wrong))}.")
     if _RESERVED.fullmatch(name):

@@ -9,9 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hookviz.errors import ExportError, RunCancelled
+from hookviz.errors import ExportError, HookvizError, RenderError, RunCancelled
 
-__all__ = ["ExportCancelled", "ExportResult", "ExportStopped"]
+__all__ = [
+    "UNREADABLE",
+    "ExportCancelled",
+    "ExportResult",
+    "ExportStopped",
+    "TensorError",
+    "reason",
+]
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,28 @@ class ExportResult:
     files: tuple[Path, ...]
     manifest: Path
     notes: tuple[str, ...] = ()
+
+
+class TensorError(ExportError):
+    """One tensor cannot be written in the form asked for; others can."""
+
+
+UNREADABLE = (RenderError, TensorError, RuntimeError, TypeError, ValueError, LookupError)
+"""What drawing or reading one tensor may raise. It is a reason for that layer alone, noted in the
+manifest; the export goes on with the others."""
+
+
+def reason(error: BaseException) -> str:
+    r"""Why a tensor was left out, as one sentence.
+
+    Examples:
+        >>> reason(NotImplementedError("no kernel for this dtype\nstack of C++ follows"))
+        'its values cannot be read (NotImplementedError: no kernel for this dtype).'
+    """
+    if isinstance(error, HookvizError):
+        return str(error)
+    text = str(error).strip().split("\n")[0] or "no further text"
+    return f"its values cannot be read ({type(error).__name__}: {text:.200})."
 
 
 class ExportStopped(ExportError):  # noqa: N818 - stopping on request is no error

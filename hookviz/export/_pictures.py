@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -32,6 +31,7 @@ from hookviz.export._metadata import (
     ranges_text,
     run_texts,
 )
+from hookviz.export._outcome import UNREADABLE, reason
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw, palette
 
 __all__ = [
@@ -79,7 +79,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     if facts.input_picture is not None and (options.show_input or options.overlay is not False):
         background = np.asarray(facts.input_picture.convert("RGB"))
     return draw(
-        _printable(activation),
+        activation,
         options,
         facts=PictureFacts(
             model=facts.model,
@@ -91,17 +91,6 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
         background=background,
         categories=facts.categories,
     )
-
-
-def _printable(activation: Activation) -> Activation:
-    """The same with names that a font can set; names with control characters do occur."""
-    texts = (activation.layer, activation.leaf, activation.module_type)
-    if all(text.isprintable() for text in texts):
-        return activation
-    layer, leaf, module_type = (
-        "".join(sign if sign.isprintable() else "\ufffd" for sign in text) for text in texts
-    )
-    return replace(activation, layer=layer, leaf=leaf, module_type=module_type)
 
 
 def opaque(pixels: Pixels) -> Pixels:
@@ -239,8 +228,8 @@ def contact_picture(
         proceed()
         try:
             pixels = draw_activation(facts, activation, chosen).pixels()
-        except RenderError as error:
-            refused(f"'{activation.label}' is not on the contact sheet: {error}")
+        except UNREADABLE as error:
+            refused(f"'{activation.label}' is not on the contact sheet: {reason(error)}")
             continue
         cells.append(Image.fromarray(pixels))
         keys.append(key_of(activation))

@@ -21,6 +21,7 @@ from hookviz.export._names import (
     channel_ending,
     page_ending,
 )
+from hookviz.export._outcome import UNREADABLE, reason
 from hookviz.export._values import VALUE_FORMATS
 from hookviz.render import GridOptions, PictureFacts, arrange, page_count, parse_channels
 
@@ -84,9 +85,9 @@ def chosen_parts(what: str | Iterable[str]) -> frozenset[str]:
     Raises:
         ExportError: None is asked for, or an unknown one.
     """
-    parts = frozenset([what] if isinstance(what, str) else what)
+    parts = frozenset(_listed("what", what))
     legal = ", ".join(repr(part) for part in PARTS)
-    for part in sorted(map(str, parts)):
+    for part in sorted(parts):
         if part not in PARTS:
             raise ExportError(
                 f"what={part!r} is no part of an export; legal are {legal}.",
@@ -95,6 +96,15 @@ def chosen_parts(what: str | Iterable[str]) -> frozenset[str]:
     if not parts:
         raise ExportError(f"what is empty, so nothing would be exported; legal are {legal}.")
     return parts
+
+
+def _listed(name: str, value: str | Iterable[str]) -> list[str]:
+    """One text, or several, as a list."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Iterable):
+        return [str(item) for item in value]
+    raise ExportError(f"{name} is {value!r:.80}; it must be a str or a list of them.")
 
 
 def chosen_activations(
@@ -108,7 +118,7 @@ def chosen_activations(
     everything = tuple(activations)
     if layers is None:
         return everything
-    wanted = [layers] if isinstance(layers, str) else list(layers)
+    wanted = _listed("layers", layers)
     there = dict.fromkeys(activation.layer for activation in everything)
     for layer in wanted:
         if layer not in there:
@@ -136,7 +146,7 @@ def make_plan(
     what: frozenset[str],
     options: GridOptions,
     *,
-    channels: str | Sequence[int] | None,
+    channels: str | int | Sequence[int] | None,
     all_pages: bool,
     values: str,
     input_size: tuple[int, int] | None,
@@ -157,24 +167,28 @@ def make_plan(
         [f"sample{options.sample}"] * bool(options.sample)
         + [f"frame{options.frame}"] * (options.frame is not None)
     )
-    wanted = parse_channels(channels) if channels is not None else None
+    wanted = None
+    if channels is not None:
+        wanted = parse_channels([channels] if isinstance(channels, int) else channels)
+        if not wanted:
+            raise ExportError("channels is empty; name at least one, for example '0-15'.")
     items: list[Item] = []
-    trouble: RenderError | None = None
+    trouble: Exception | None = None
     for activation in activations:
         proceed()
         stem = activation_stem(activation, width=width, several_runs=several, view=view)
         item = Item(activation, stems.take_stem(stem))
         try:
             shape = arrange(activation, options, input_size).maps.shape
-        except RenderError as error:
+        except UNREADABLE as error:
             item.drawable = False
-            item.notes.append(f"not drawn: {error}")
+            item.notes.append(f"not drawn: {reason(error)}")
             trouble = trouble or error
         if item.drawable and "grids" in what:
             try:
                 _plan_pages(item, options, input_size, all_pages, book)
-            except RenderError as error:
-                item.notes.append(f"no grid: {error}")
+            except UNREADABLE as error:
+                item.notes.append(f"no grid: {reason(error)}")
                 trouble = trouble or error
         if item.drawable and "channels" in what:
             _plan_channels(item, int(shape[0]), tuple(shape[1:]), wanted, options, book)
@@ -184,7 +198,11 @@ def make_plan(
     drawn = [item for item in items if item.drawable]
     pictures = drawn if "contact" in what else [i for i in items if i.pages or i.channels]
     if trouble is not None and not pictures and what & {"grids", "channels", "contact"}:
-        raise trouble
+        raise (
+            trouble
+            if isinstance(trouble, RenderError)
+            else RenderError(f"Nothing can be drawn: {reason(trouble)}")
+        ) from trouble
     if wanted is not None and "channels" in what and drawn and not any(i.channels for i in items):
         raise ExportError(
             f"None of the layers has a picture of channel {wanted[0] if wanted else '?'}: "

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookviz.errors import ExportError
+from hookviz.export._files import checked_path
 
 __all__ = [
     "SIGNATURE",
@@ -65,7 +66,7 @@ def png_bytes_of(png: str | Path | bytes, *, name: str | None = None) -> tuple[b
     """
     if isinstance(png, bytes | bytearray | memoryview):
         return bytes(png), name or "the picture"
-    path = Path(png)
+    path = checked_path("png", png)
     told = name or path.name or str(path)
     try:
         # A pipe or a device has no size and may never end.

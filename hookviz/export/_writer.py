@@ -44,7 +44,7 @@ def write_export(
     options: GridOptions | None = None,
     what: str | Iterable[str] = frozenset({"grids"}),
     layers: str | Iterable[str] | None = None,
-    channels: str | Sequence[int] | None = None,
+    channels: str | int | Sequence[int] | None = None,
     factor: int = 1,
     values: ValueFormat = "npz",
     all_pages: bool = True,
@@ -67,16 +67,15 @@ def write_export(
             pixel per activation), "values" (the tensors), "contact" (a sheet of all layers) and
             "input" (what the network saw).
         layers: Only these layers; None is all that were captured.
-        channels: The single channels, "0-15,42" or indices; None is those of ``options``, else
-            all. A layer without one of them is noted in the manifest.
+        channels: The single channels, "0-15,42", an index or indices; None is those of
+            ``options``, else all. A layer without one of them is noted in the manifest.
         factor: Pixels per activation in single channels, 1 to 64.
         values: "npz" or "safetensors".
         all_pages: Every page of a grid; False is ``options.page`` alone.
         overwrite: Take over the folder ``name`` where it exists: files of the same name are
             replaced, and files that its old manifest lists and the new one does not are removed.
         progress: Called after each file: files done, files in all, the file's name.
-        cancelled: Asked before each file, each cell of a contact sheet and every 4 MiB of values;
-            True ends the export.
+        cancelled: Asked before each file and each cell of a contact sheet; True ends the export.
 
     Returns:
         The folder, the files and the manifest.
@@ -89,7 +88,13 @@ def write_export(
     """
     parts = chosen_parts(what)
     check_choices(factor, values)
-    options = options or GridOptions()
+    if options is None:
+        options = GridOptions()
+    elif not isinstance(options, GridOptions):
+        raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
+    for role, call in (("progress", progress), ("cancelled", cancelled)):
+        if call is not None and not callable(call):
+            raise ExportError(f"{role} is {call!r:.80}; it must be a function or None.")
     chosen = chosen_activations(activations, layers)
     if name is not None:
         checked_name(name)

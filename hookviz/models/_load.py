@@ -239,14 +239,14 @@ def choose_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
         >>> choose_dtype("float16")
         torch.float16
     """
-    found: Any = dtype
+    if dtype is None:
+        return None
+    found: object = dtype
     if isinstance(dtype, str):
         names = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
         text = str(dtype).removeprefix("torch.").lower()
         found = getattr(torch, names.get(text, text), dtype)
     legal = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    if found is None:
-        return None
     for kind in legal:
         if found is kind:
             return kind

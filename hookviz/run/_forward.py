@@ -7,7 +7,8 @@ know: how a Run is drawn, the widget, the command line.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.capture import Activation, Capture, select_layers
+from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
@@ -59,8 +61,9 @@ def run_model(
 ) -> Run:
     """Runs an image through a model once and keeps what the asked layers answered.
 
-    The model runs in eval mode without gradients; each module's train flag, the BatchNorm
-    statistics and the random state are left as they were.
+    The model runs in eval mode without gradients, autocast and inference mode, whatever the caller
+    has switched on; each module's train flag, the BatchNorm statistics and the random state are
+    left as they were.
 
     Args:
         model: The model.
@@ -85,43 +88,68 @@ def run_model(
         DeviceError: The device ran out of memory.
         Exception: Whatever the model's own forward raised, unchanged.
     """
+    for name, call in (
+        ("transform", transform),
+        ("on_activation", on_activation),
+        ("cancelled", cancelled),
+    ):
+        if call is not None and not callable(call):
+            raise HookvizError(f"{name} is {call!r:.80}; it must be a function or None.")
     select_layers(model.module, layers)
-    received = network_input(
-        picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
-    )
-    args, kwargs = feed(model, received.tensor)
-    started = datetime.now(UTC)
-    begin = time.perf_counter()
-    output: Any = None
-    error: Exception | None = None
-    capture = Capture(
-        model.module,
-        layers,
-        inputs=inputs,
-        stop_early=stop_early,
-        transform=transform,
-        eval_mode=True,
-        on_activation=on_activation,
-        cancelled=cancelled,
-    )
-    try:
-        # no_grad and not inference_mode: an inference tensor cannot be used with autograd later.
-        with out_of_memory(f"running {model.name}", model.device), torch.no_grad(), capture:
-            output = capture.run(*args, **kwargs)
-    except Exception as failure:
-        error = failure
-        if not keep_partial:
-            raise
-    seconds = time.perf_counter() - begin
-    return Run(
-        model=model,
-        image=picture,
-        input=received,
-        activations=capture.activations,
-        missing=MappingProxyType(dict(capture.missing)),
-        output=output,
-        predictions=predictions(model, output),
-        started=started,
-        seconds=seconds,
-        error=error,
-    )
+    with _torch_as_it_starts(model.device):
+        received = network_input(
+            picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
+        )
+        args, kwargs = feed(model, received.tensor)
+        started = datetime.now(UTC)
+        begin = time.perf_counter()
+        output: Any = None
+        error: Exception | None = None
+        capture = Capture(
+            model.module,
+            layers,
+            inputs=inputs,
+            stop_early=bool(stop_early),
+            transform=transform,
+            eval_mode=True,
+            on_activation=on_activation,
+            cancelled=cancelled,
+        )
+        try:
+            with out_of_memory(f"running {model.name}", model.device), capture:
+                output = capture.run(*args, **kwargs)
+        except Exception as failure:
+            error = failure
+            if not keep_partial:
+                raise
+        seconds = time.perf_counter() - begin
+        return Run(
+            model=model,
+            image=picture,
+            input=received,
+            activations=capture.activations,
+            missing=MappingProxyType(dict(capture.missing)),
+            output=output,
+            predictions=predictions(model, output),
+            started=started,
+            seconds=seconds,
+            error=error,
+        )
+
+
+@contextmanager
+def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
+    """No gradients, and none of the modes that a caller's thread may have switched on.
+
+    A run gives the same values wherever it is called: autocast and a default device do not act
+    on it. Inference mode is left too, since its tensors cannot be used with autograd later. All of
+    them are as before afterwards.
+    """
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.no_grad())
+        for kind in {"cpu", device.type}:
+            modes.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type not in {"cpu", device.type}:
+            modes.enter_context(device)
+        yield

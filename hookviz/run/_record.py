@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from hookviz.capture import Activation
+from hookviz._text import names_text
+from hookviz.capture import Activation, Kind
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
@@ -77,11 +78,20 @@ class Run:
         Raises:
             LayerError: The layer was not captured, or there are several to choose from.
         """
+        if not isinstance(layer, str):
+            raise LayerError(f"A layer of a run is named by a str, not by {layer!r:.80}.")
+        if kind not in get_args(Kind):
+            raise LayerError(f"kind is {kind!r}; legal are {names_text(get_args(Kind))}.")
         of_layer = [a for a in self.activations if a.layer == layer and a.kind == kind]
         if not of_layer:
             if layer in self.missing:
                 raise LayerError(f"Layer '{layer}' has no {kind}: {self.missing[layer]}.")
-            known = ", ".join(f"'{n}'" for n in self.layers[:8]) or "none"
+            if layer in self.layers:
+                there = names_text(
+                    dict.fromkeys(a.kind for a in self.activations if a.layer == layer)
+                )
+                raise LayerError(f"Layer '{layer}' has no {kind} in this run; it has {there}.")
+            known = names_text(self.layers, 8) or "none"
             raise LayerError(
                 f"Layer '{layer}' was not captured in this run; captured: {known}.",
                 remedy=did_you_mean(layer, self.layers) or None,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import anywidget
 import traitlets
-from ipywidgets import widget_serialization
 
 from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel
 from hookviz.run import Run
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._choosing import Choosing
 from hookviz.widget._exporting import Exporting
@@ -42,12 +42,15 @@ class AppState(Part):
     choosing: Choosing
     exporting: Exporting
 
-    _esm = module_text("app.js")
-    _css = style_text("base.css", "app.css")
+    _esm = built("app.min.js")
+    _css = built("app.min.css")
 
-    tree = traitlets.Instance(LayerTree).tag(sync=True, **widget_serialization)
-    image_input = traitlets.Instance(ImageInput).tag(sync=True, **widget_serialization)
-    gallery = traitlets.Instance(MapGallery).tag(sync=True, **widget_serialization)
+    # References that every host's page can follow (not ipywidgets' own, which Jupyter alone can).
+    tree: traitlets.TraitType[LayerTree, LayerTree] = anywidget.WidgetTrait().tag(sync=True)
+    image_input: traitlets.TraitType[ImageInput, ImageInput] = anywidget.WidgetTrait().tag(
+        sync=True
+    )
+    gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)

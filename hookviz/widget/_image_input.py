@@ -26,7 +26,7 @@ from hookviz.images import (
     sample_image,
     sample_images,
 )
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._jobs import Worker
 from hookviz.widget._part import Part, guarded
 
@@ -60,8 +60,8 @@ class ImageInput(Part):
         choice: Which preprocessing: "model", "pad", "squash" or "none".
     """
 
-    _esm = module_text("image.js")
-    _css = style_text("base.css", "image.css")
+    _esm = built("image.min.js")
+    _css = built("image.min.css")
 
     value = traitlets.Any(allow_none=True)
     choice = traitlets.Enum([c for c, _ in PREPROCESSING_CHOICES], "model").tag(sync=True)

@@ -12,7 +12,7 @@ import traitlets
 from torch import nn
 
 from hookviz.capture import LayerInfo, list_layers, select_layers
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._part import Part
 
 __all__ = ["LayerTree", "row_facts", "shape_text"]
@@ -73,8 +73,8 @@ class LayerTree(Part):
         ['0']
     """
 
-    _esm = module_text("tree.js")
-    _css = style_text("base.css", "tree.css")
+    _esm = built("tree.min.js")
+    _css = built("tree.min.css")
 
     rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
     facts = traitlets.Dict().tag(sync=True)

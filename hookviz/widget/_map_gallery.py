@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from hookviz.capture import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
-from hookviz.widget._bundle import module_text, style_text
+from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
 from hookviz.widget._gallery_hearing import GalleryHearing
 from hookviz.widget._jobs import Worker
@@ -83,8 +83,8 @@ class MapGallery(GalleryHearing):
         figures: Mapping from label to matplotlib Figure, drawn on access.
     """
 
-    _esm = module_text("gallery.js")
-    _css = style_text("base.css", "gallery.css")
+    _esm = built("gallery.min.js")
+    _css = built("gallery.min.css")
 
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)

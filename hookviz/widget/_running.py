@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hookviz._text import shape_text
 from hookviz.capture import Activation
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
@@ -259,7 +260,7 @@ def _explained(run: Run, error: BaseException, kept: str) -> BaseException:
     if layer:
         kind = f" ({type(run.model.module.get_submodule(layer)).__name__})"
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    shape = "×".join(str(s) for s in run.input.tensor.shape)
+    shape = shape_text(run.input.tensor.shape)
     explained = CaptureError(
         f"The forward failed {where}{kind} for an input of {shape}: {line}.", remedy=kept
     )

@@ -172,6 +172,7 @@ def test_no_machine_path_or_registry_host_in_the_texts() -> None:
         *ROOT.glob("assets/*.md"),
         *ROOT.glob("notebooks/*.ipynb"),
         *PACKAGE.glob("widget/static/*"),
+        *PACKAGE.glob("widget/js/*"),
     ]
     for path in texts:
         if path == Path(__file__):

@@ -86,18 +86,43 @@ def test_a_cancelled_export_says_what_was_finished(
     assert not [t for t in threading.enumerate() if t.name.startswith("hookviz-export")]
 
 
-def test_values_are_cancelled_within_a_file(tmp_path: Path, facts: RunFacts, record: Make) -> None:
-    big = record(tensor=torch.zeros(1, 1, 4096, 4096))
-    asked = 0
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_values_are_cancelled_between_files(
+    tmp_path: Path, facts: RunFacts, activations: list[Activation], form: str
+) -> None:
+    seen: list[str] = []
+    with pytest.raises(ExportCancelled, match="1 of 3 files were finished") as caught:
+        write_export(
+            facts,
+            activations,
+            tmp_path,
+            what="values",
+            values=form,
+            progress=lambda done, total, name: seen.append(name),
+            cancelled=lambda: bool(seen),
+        )
+    assert [path.name for path in caught.value.files] == seen
 
-    def cancelled() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 8
 
-    with pytest.raises(ExportCancelled, match="no file was finished"):
-        write_export(facts, [big], tmp_path, what="values", cancelled=cancelled)
-    assert names(tmp_path) == set()
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_whatever_ends_an_export_its_files_are_listed_and_no_thread_stays(
+    tmp_path: Path,
+    facts: RunFacts,
+    activations: list[Activation],
+    ending: type[BaseException],
+) -> None:
+    def progress(done: int, total: int, name: str) -> None:
+        if done == 2:
+            raise ending
+
+    with pytest.raises(ending):
+        write_export(facts, activations, tmp_path, what="channels", progress=progress)
+    (folder,) = tmp_path.iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert ending.__name__ in manifest["stopped"]
+    assert set(manifest["files"]) == names(folder) - {"manifest.json"}
+    assert len(manifest["files"]) >= 2
+    assert not [t for t in threading.enumerate() if t.name.startswith("hookviz-export")]
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_whole_files(

@@ -127,17 +127,16 @@ def lab(
 def axe_source() -> str:
     """The text of axe-core, the accessibility checker that axe runs in the page.
 
-    Looked for at ``$HOOKVIZ_AXE``, then below this folder's git-ignored ``node_modules``, where
-    ``npm install --prefix tests/journeys`` puts it; CI's requirement runs that command itself.
+    Looked for at ``$HOOKVIZ_AXE``, then in the checkout's git-ignored ``node_modules``, where
+    ``npm install`` puts it; CI's requirement runs that command itself.
     """
     named = os.environ.get("HOOKVIZ_AXE")
-    path = Path(named) if named else HERE / "node_modules" / "axe-core" / "axe.min.js"
+    path = Path(named) if named else REPOSITORY / "node_modules" / "axe-core" / "axe.min.js"
     if not path.exists() and not named and browser_required() and shutil.which("npm"):
-        subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(HERE)], check=True
-        )
+        install = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
+        subprocess.run(install, cwd=REPOSITORY, check=True)
     if not path.exists():
-        absent(f"axe-core is not at {path}; run: npm install --prefix tests/journeys")
+        absent(f"axe-core is not at {path}; run: npm install")
     return path.read_text(encoding="utf-8")
 
 

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { renderApp } from "../../hookviz/widget/static/app.js";
+import { renderApp } from "../../hookviz/widget/js/app.js";
 import { FakeModel, part, parts, press, tick } from "./fake_model.js";
 
 const STATE = {
@@ -39,10 +39,10 @@ describe("app", () => {
     part(el, "run").click();
     expect(model.types()).toEqual(["run"]);
     expect(part(el, "run-reason").textContent).toBe("Choose an image.");
-    model.change({ why_not: "", status: { state: "running", text: "Running …", done: 3, total: 8 } });
+    model.change({ why_not: "", status: { state: "running", text: "Running …", done: 3, total: 8, unit: "layers" } });
     expect(part(el, "run").getAttribute("aria-disabled")).toBe("true");
     expect(part(el, "progress").getAttribute("aria-valuenow")).toBe("3");
-    expect(part(el, "progress-text").textContent).toBe("3 / 8");
+    expect(part(el, "progress-text").textContent).toBe("3 of 8 layers");
     part(el, "cancel").click();
     expect(model.types()).toEqual(["run", "cancel"]);
   });

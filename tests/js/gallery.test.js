@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { renderGallery } from "../../hookviz/widget/static/gallery.js";
-import { factsText } from "../../hookviz/widget/static/gallery_card.js";
-import { bytesText, numberText } from "../../hookviz/widget/static/kit.js";
+import { renderGallery } from "../../hookviz/widget/js/gallery.js";
+import { factsText } from "../../hookviz/widget/js/gallery_card.js";
+import { bytesText, numberText } from "../../hookviz/widget/js/kit.js";
 import { FakeModel, part, parts, press } from "./fake_model.js";
 
 const CHOICES = { cmaps: ["auto", "magma"], scales: [["auto", "automatic"], ["fixed", "fixed"]], orders: [["index", "index"], ["mean", "mean"]] };

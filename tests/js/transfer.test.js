@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { renderImage } from "../../hookviz/widget/static/image.js";
-import { PIECE, refusal, sendFile } from "../../hookviz/widget/static/upload.js";
-import { saveZip } from "../../hookviz/widget/static/zip.js";
+import { renderImage } from "../../hookviz/widget/js/image.js";
+import { PIECE, refusal, sendFile } from "../../hookviz/widget/js/upload.js";
+import { saveZip } from "../../hookviz/widget/js/zip.js";
 import { FakeModel, part, parts, tick } from "./fake_model.js";
 
 const file = (size, name = "a.png") => new File([new Uint8Array(size)], name, { type: "image/png" });

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { renderTree } from "../../hookviz/widget/static/tree.js";
-import { applyFilter, buildRows, parseSearch, shownRows, stateOf, toggled } from "../../hookviz/widget/static/tree_rows.js";
+import { renderTree } from "../../hookviz/widget/js/tree.js";
+import { applyFilter, buildRows, parseSearch, shownRows, stateOf, toggled } from "../../hookviz/widget/js/tree_rows.js";
 import { FakeModel, part, parts, press } from "./fake_model.js";
 
 const RAW = [

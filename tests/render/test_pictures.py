@@ -355,7 +355,7 @@ def test_styles_and_rcparams():
         "image.origin": "lower", "figure.dpi": 55, "text.usetex": False,
     }):  # fmt: skip
         changed = draw(tensor)
-        assert changed.figure.texts[0].get_fontfamily() == ["DejaVu Serif"]
+        assert changed.figure.findobj(Text)[0].get_fontfamily() == ["DejaVu Serif"]
         pinned = draw(tensor, GridOptions(style="light")).png_bytes()
     assert pinned == draw(tensor, GridOptions(style="light")).png_bytes()
     with mpl.rc_context({"figure.facecolor": "none"}):

@@ -2,6 +2,7 @@
 // The layer tree on screen: one widget for any number of layers.
 // A little over 300 lines: its controls, keys and rows share what is ticked, open and found.
 // Reads the traits rows, facts, selected, hidden_calls, search; writes the last three.
+import "./tree.css";
 import { alertBox, bytesText, Cleanup, debounce, h, icon, setText } from "./kit.js";
 import { rowElement, sum } from "./tree_item.js";
 import { applyFilter, buildRows, shownRows, stateOf, toggled } from "./tree_rows.js";
