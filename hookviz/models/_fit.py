@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models._build import Values, build
 from hookviz.models._devices import copy_module
-from hookviz.models._state_dict import Selection, Shapes, find_weights
+from hookviz.models._state_dict import Selection, Shapes, find_weights, shape_of
 
 __all__ = ["Buildable", "Fitted", "Mismatch", "WeightsReport", "fit_builder", "fit_module", "fits"]
 
@@ -439,7 +439,7 @@ def _other_kinds(selection: Selection, module: nn.Module, state: Mapping[str, An
     """
     for name, value in selection.tensors.items():
         own = state.get(name)
-        if not isinstance(own, Tensor) or is_lazy(own) or _same_kind(value, own):
+        if shape_of(own) is None or _same_kind(value, own):
             continue
         owner = module.get_submodule(name.rpartition(".")[0])
         plain = type(owner)._load_from_state_dict is nn.Module._load_from_state_dict  # noqa: SLF001 - torch's extension point
@@ -481,10 +481,7 @@ def _best(content: Any, shapes: Shapes, source: str) -> Selection:
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
-    return {
-        n: tuple(v.shape) if isinstance(v, Tensor) and not is_lazy(v) else None
-        for n, v in state.items()
-    }
+    return {n: shape_of(v) for n, v in state.items()}
 
 
 def _hints(
@@ -584,7 +581,7 @@ def _compare(
         head: Names of the classifier's tensors.
     """
     given = selection.tensors
-    state = {n: v for n, v in state.items() if isinstance(v, Tensor)}
+    state = {n: v for n, v in state.items() if shape_of(v) is not None}
     mismatched = tuple(
         Mismatch(n, _kind(given[n]), _kind(v))
         for n, v in state.items()
@@ -639,10 +636,7 @@ def _notes(selection: Selection, state: Mapping[str, Any]) -> tuple[str, ...]:
     used = {
         n: v
         for n, v in selection.tensors.items()
-        if isinstance(own := state.get(n), Tensor)
-        and not is_lazy(own)
-        and v.is_floating_point()
-        and _fits(v, own)
+        if shape_of(state.get(n)) is not None and v.is_floating_point() and _fits(v, state[n])
     }
     kinds = {
         str(v.dtype).removeprefix("torch.") for n, v in used.items() if v.dtype != state[n].dtype

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
-__all__ = ["Selection", "Shapes", "class_names", "find_weights"]
+__all__ = ["Selection", "Shapes", "class_names", "find_weights", "shape_of"]
 
 Shapes = Mapping[str, tuple[int, ...] | None]
 """Shapes by the names of a model's state dict; None for what is no tensor, or a lazy one."""
@@ -60,8 +61,8 @@ class Selection:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors among the values."""
-        return {name: value for name, value in self.values.items() if isinstance(value, Tensor)}
+        """The tensors among the values, but for lazy ones."""
+        return {n: v for n, v in self.values.items() if shape_of(v) is not None}
 
     def state_dict(self) -> Mapping[str, Any]:
         """What ``load_state_dict`` gets: the values with the versions that were saved."""
@@ -69,6 +70,11 @@ class Selection:
         if self.metadata is not None:
             state._metadata = self.metadata  # noqa: SLF001 - torch's name for the versions
         return state  # type: ignore[no-any-return] # an OrderedDict with one attribute more
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """A tensor's shape; None for what is none, or is a lazy one that has no shape yet."""
+    return tuple(value.shape) if isinstance(value, Tensor) and not is_lazy(value) else None
 
 
 def find_weights(content: Any, target: Shapes) -> list[Selection]:
@@ -105,7 +111,7 @@ def find_weights(content: Any, target: Shapes) -> list[Selection]:
                 if name.startswith(prefix)
             }
             score = sum(
-                3 if target[name] in (None, tuple(getattr(value, "shape", ()))) else 1
+                3 if target[name] in (None, shape_of(value)) else 1
                 for name, value in chosen.items()
                 if name in target
             )
