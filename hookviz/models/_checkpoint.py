@@ -16,6 +16,7 @@ import datetime as dt
 import decimal
 import io
 import itertools
+import math
 import os
 import pathlib
 import pickletools
@@ -290,7 +291,7 @@ class _NumpyType:
     """
 
     def __init__(self, code: str, *_: Any) -> None:
-        if not re.fullmatch(r"[biufcSU]\d{1,6}", str(code)):
+        if not re.fullmatch(r"[biufcSU]\d{1,6}|O8", str(code)):
             raise TypeError(f"numpy values of type {str(code)[:20]!r} are not read")
         self.plain = np.dtype(code)
 
@@ -300,10 +301,15 @@ class _NumpyType:
 
 
 class _NumpyArray(np.ndarray[Any, Any]):
-    """Stands for ``numpy.ndarray``; numpy compares the number of bytes with shape and dtype."""
+    """Stands for ``numpy.ndarray``.
+
+    numpy compares the number of bytes with shape and dtype, but not that of Python objects.
+    """
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, order, values = state
+        if isinstance(values, list) and len(values) != math.prod(shape):
+            raise ValueError("as many objects as its shape says are not in it")
         super().__setstate__((version, shape, getattr(kind, "plain", kind), order, values))
 
 
@@ -324,6 +330,18 @@ class _Mapping:
         return collections.OrderedDict()
 
 
+def _no_bytes() -> bytes:
+    """Stands for ``bytes``, which makes as many as a file asks for; empty ones are written so."""
+    return b""
+
+
+class _Sequence:
+    """Stands for a class that is a list at heart; torch fills none but lists."""
+
+    def __new__(cls, *_: Any) -> Any:
+        return []
+
+
 def _harmless() -> dict[str, Any]:
     """What is read beside torch's own list, by the name that a file gives it.
 
@@ -342,7 +360,8 @@ def _harmless() -> dict[str, Any]:
         # Constructors of values that copy what they are given.
         **{f"builtins.{t.__name__}": t for t in (bool, dict, float, frozenset, int, list, slice,
                                                  str, tuple)},
-        "collections.deque": collections.deque,
+        "builtins.bytes": _no_bytes,
+        "collections.deque": _Sequence,
         **{f"datetime.{t.__name__}": t for t in (dt.date, dt.datetime, dt.time,
                                                  dt.timedelta, dt.timezone)},
         "decimal.Decimal": decimal.Decimal,
@@ -435,7 +454,8 @@ def _uses(path: Path, entry: str | None) -> dict[str, str]:
     """What a checkpoint does with each class or function that it names.
 
     Returns:
-        By name: "calls", "holds an object of the class" or "names". As far as it can be followed.
+        By name: "calls", "holds an object of the class" or "refers to"; as far as it can be
+        followed.
     """
     uses: dict[str, str] = {}
     try:
@@ -458,7 +478,7 @@ def _follow(content: Any, uses: dict[str, str]) -> None:
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name == "GLOBAL":
             stack.append(str(argument).replace(" ", "."))
-            uses.setdefault(stack[-1], "names")
+            uses.setdefault(stack[-1], "refers to")
         elif opcode.name.endswith("PUT"):
             memo[argument] = stack[-1]
         elif opcode.name.endswith("GET"):

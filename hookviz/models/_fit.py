@@ -438,7 +438,7 @@ def _other_kinds(selection: Selection, module: nn.Module, state: Mapping[str, An
     ``load_state_dict`` casts them without a word. A class with a loading of its own may mean it.
     """
     for name, value in selection.tensors.items():
-        own = state.get(name)
+        own: Any = state.get(name)
         if shape_of(own) is None or _same_kind(value, own):
             continue
         owner = module.get_submodule(name.rpartition(".")[0])

@@ -227,7 +227,7 @@ def _version(state: dict[str, Any]) -> object:
             for name, value in state.items()
             if isinstance(value, Tensor)
         )
-    except (RuntimeError, NotImplementedError):  # inference tensors, sparse ones
+    except (RuntimeError, NotImplementedError, ValueError):  # inference tensors, sparse, lazy ones
         return None
 
 
