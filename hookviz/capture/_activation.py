@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from hookviz._axes import KnownAxes
 from hookviz.errors import LayerError
 
 __all__ = ["Activation", "Kind"]
@@ -36,6 +37,7 @@ class Activation:
         tensor: A detached copy of what the layer received or gave, axis order as the layer gave
             it (a conv layer: (N, C, H, W)), in the activation's own units; on the layer's device
             and in its dtype unless the capture was asked otherwise.
+        axes: What a run found out about the tensor's axes; None where none did.
     """
 
     layer: str
@@ -47,6 +49,7 @@ class Activation:
     leaf: str
     module_type: str
     tensor: Tensor
+    axes: KnownAxes | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

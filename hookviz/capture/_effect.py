@@ -6,8 +6,8 @@ Must not know: how edits are carried out, pictures, categories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from hookviz.capture._edits import Editing
 from hookviz.capture._layers import resolve
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._limits import set_eval
 from hookviz.capture._rebuild import change_leaves
 from hookviz.capture._sites import Edit
 from hookviz.errors import CaptureError, LayerError
@@ -132,7 +133,9 @@ def effect(
         return _read(output, leaf, read)
 
     root = resolve(model)
-    with _mode(root, evaluate=eval_mode), torch.no_grad():
+    with ExitStack() as stack, torch.no_grad():
+        if eval_mode:
+            stack.callback(set_eval(root))
         before = run()
         with editing:
             after = run()
@@ -210,16 +213,3 @@ def _plain(tensor: Tensor) -> Tensor:
 
 def _number(tensor: Tensor) -> float:
     return float(tensor.abs() if tensor.is_complex() else tensor)
-
-
-@contextmanager
-def _mode(model: nn.Module, *, evaluate: bool) -> Iterator[None]:
-    """Eval mode for a while; each module gets back its own flag."""
-    flags = [(module, module.training) for module in model.modules()]
-    try:
-        if evaluate:
-            model.eval()
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training

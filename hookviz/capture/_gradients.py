@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.capture._activation import Activation, Kind
-from hookviz.capture._history import Target, first_after, match_recomputation, with_views
-from hookviz.capture._hooks import named_inputs
+from hookviz.capture._history import Target, first_after, match_recomputation, own_view, with_views
+from hookviz.capture._hooks import named_inputs, not_kept
 from hookviz.capture._leaves import leaves
 from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
@@ -168,7 +168,7 @@ class GradientHooks:
         changed = None
         if isinstance(output, Tensor):
             if output.requires_grad and any(output is a for a in args):
-                changed = output = output.view_as(output)
+                changed = output = own_view(output)
             found = [("", output)]
         else:
             found = leaves(output)
@@ -225,7 +225,13 @@ class GradientHooks:
             match_recomputation(run)
             if not target.call:
                 return
-        copy = self._snapshot(gradient)
+        try:
+            copy = self._snapshot(gradient)
+        except Exception as error:  # noqa: BLE001 - sorted there
+            hooked = store.hooked[target.index]
+            not_kept(error, store, hooked, target.kind, target.leaf)
+            self._why_not(target.index, store.unkept[target.index, target.kind])
+            return
         key = (
             target.index, target.module_type, target.call, target.order, target.kind, target.leaf,
         )  # fmt: skip

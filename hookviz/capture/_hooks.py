@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation
+from hookviz.capture._activation import Activation, Kind
 from hookviz.capture._leaves import describe, leaves
 from hookviz.capture._module_hooks import Owner
-from hookviz.capture._snapshot import Snapshot
+from hookviz.capture._snapshot import CannotKeep, Snapshot
 from hookviz.capture._store import Hooked, Lane, Store
 from hookviz.capture._threads import backward_is_running, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
-__all__ = ["cancel_hook", "input_hook", "output_hook", "parameter_names"]
+__all__ = ["cancel_hook", "input_hook", "not_kept", "output_hook", "parameter_names"]
 
 AfterCall = Callable[[Lane, int], None]
 OutputGradient = Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]
@@ -59,23 +59,18 @@ def output_hook(
             lane.finished(index, call, order)
         if outputs:
             if isinstance(output, Tensor):
-                try:
-                    copy = snapshot(output)
-                except Exception as error:
-                    _explain(error, hooked, "output", "")
-                    raise
-                records.append((index, kind, call, order, "output", "", copy))
+                found = [("", output)]
             else:
                 found = leaves(output)
                 store.structure[index, run.number, call] = describe(output)
                 if not found:
                     store.notes[index] = _nothing(output)
-                for path, tensor in found:
-                    try:
-                        copy = snapshot(tensor)
-                    except Exception as error:
-                        _explain(error, hooked, "output", path)
-                        raise
+            for path, tensor in found:
+                try:
+                    copy = snapshot(tensor)
+                except Exception as error:  # noqa: BLE001 - sorted there
+                    not_kept(error, store, hooked, "output", path)
+                else:
                     records.append((index, kind, call, order, "output", path, copy))
         if on_activation is not None:
             for record in records[first:]:
@@ -105,9 +100,9 @@ def output_hook(
         order = next(lane.counter)
         try:
             copy = snapshot(output)
-        except Exception as error:
-            _explain(error, hooked, "output", "")
-            raise
+        except Exception as error:  # noqa: BLE001 - sorted there
+            not_kept(error, store, hooked, "output", "")
+            return None
         lane.records.append((index, type(module).__name__, call, order, "output", "", copy))
         return None
 
@@ -132,9 +127,8 @@ def input_hook(
         for path, tensor in named_inputs(args, kwargs or {}, names):
             try:
                 found.append((path, snapshot(tensor)))
-            except Exception as error:
-                _explain(error, hooked, "input", path)
-                raise
+            except Exception as error:  # noqa: BLE001 - sorted there
+                not_kept(error, store, hooked, "input", path)
 
     return hook
 
@@ -202,11 +196,21 @@ def _nothing(output: Any) -> str:
     return f"it was called, but returned no tensor: {describe(output)}"
 
 
-def _explain(error: Exception, hooked: Hooked, kind: str, path: str) -> None:
-    """Name the layer: in our own errors in place, in those of a user's transform as a note."""
-    where = f"{kind} {f'[{path}] ' if path else ''}of layer '{hooked.own}'"
+def not_kept(error: Exception, store: Store, hooked: Hooked, kind: Kind, path: str) -> None:
+    """Note why a tensor could not be kept, and go on.
+
+    Raises:
+        CaptureError: The memory limit was reached.
+        Exception: A transform of the user's failed, or memory ran out; the layer is named.
+    """
+    leaf = f"[{path}] " if path else ""
+    if isinstance(error, CannotKeep):
+        store.unkept[hooked.index, kind] = f"its {kind.replace('_', ' ')} {leaf}is {error}"
+        return
+    where = f"{kind.replace('_', ' ')} {leaf}of layer '{hooked.own}'"
     if isinstance(error, HookvizError):
         raise type(error)(
             f"The {where} was not captured: {error.message}", remedy=error.remedy
         ) from None
     error.add_note(f"while hookviz copied the {where}")
+    raise error

@@ -210,15 +210,22 @@ class Results:
     def _get(
         self, layer: str, kind: Kind, call: CallChoice, run: int | None, leaf: str | int | None
     ) -> Tensor | tuple[Tensor, ...]:
-        own = self._hooked(layer).own
+        hooked = self._hooked(layer)
+        own = hooked.own
+        unkept = self._store.unkept.get((hooked.index, kind))
         found = [a for a in self.activations if a.layer == own and a.kind == kind]
         what = kind.replace("_", " ")
         if not found:
-            why = self.missing.get(own)
+            why = unkept or self.missing.get(own)
             if why is None and kind not in self._asked:
                 why = f"it was not asked for; use Capture(..., {_OPTION[kind]}=True)"
             raise LayerError(f"No {what} of layer '{own}' was captured: {why or 'none came'}.")
-        chosen = choose(found, own, what, call=call, run=run, leaf=leaf)
+        try:
+            chosen = choose(found, own, what, call=call, run=run, leaf=leaf)
+        except LayerError as error:
+            if unkept is None:
+                raise
+            raise LayerError(f"{error} Not all could be kept: {unkept}.") from None
         return tuple(a.tensor for a in chosen) if call == "all" else chosen[0].tensor
 
     def _hooked(self, layer: str) -> Hooked:

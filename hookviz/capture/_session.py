@@ -23,7 +23,7 @@ from hookviz.capture._guard import EarlyStop, bypass_compiled, watch_calls
 from hookviz.capture._history import require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._layers import LayerSelector, select_from
-from hookviz.capture._limits import limited, warn_of_training
+from hookviz.capture._limits import set_eval, warn_of_training
 from hookviz.capture._module_hooks import (
     Owner,
     StaysHere,
@@ -32,7 +32,7 @@ from hookviz.capture._module_hooks import (
     set_pre_hook,
 )
 from hookviz.capture._results import Results
-from hookviz.capture._snapshot import Transform, make_snapshot
+from hookviz.capture._snapshot import Copying, Transform
 from hookviz.capture._store import Hooked, Run, Store, batch_of
 from hookviz.capture._threads import this_thread
 from hookviz.capture._tree import LayerTree, type_name
@@ -176,12 +176,7 @@ class Capture(StaysHere, Results):
                 "gradients.",
                 remedy="Use keep_graph=True as well and run backward from a captured output.",
             )
-        self._snapshot = make_snapshot(
-            device=device, dtype=dtype, transform=transform, keep_graph=keep_graph
-        )
-        if memory_limit is not None:
-            limited(self._snapshot, memory_limit)
-        self._memory_limit = memory_limit
+        self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
         self._stop_early = stop_early
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
@@ -342,9 +337,7 @@ class Capture(StaysHere, Results):
         outputs, inputs = "output" in self._asked, "input" in self._asked
         gradients = "output_gradient" in self._asked
         input_gradients = "input_gradient" in self._asked
-        snapshot = self._snapshot
-        if self._memory_limit is not None:
-            snapshot = limited(snapshot, self._memory_limit)
+        snapshot = self._copying.snapshot()
         grads = self._gradient_hooks = GradientHooks(
             store,
             snapshot,
@@ -353,9 +346,7 @@ class Capture(StaysHere, Results):
             on_activation=self._on_activation,
         )
         if self._eval_mode:
-            modes = [(m, m.training) for m in tree.root.modules()]
-            steps.append(lambda: _put_back(modes))
-            tree.root.eval()
+            steps.append(set_eval(tree.root))
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
             for layer in tree.modules.values():
@@ -400,11 +391,6 @@ def _device_order(tree: LayerTree) -> list[int] | None:
 
 def _closed(owner: list[int]) -> None:
     owner[0] -= 1
-
-
-def _put_back(modes: list[tuple[nn.Module, bool]]) -> None:
-    for module, training in modes:
-        module.training = training
 
 
 def _refuse_script(tree: LayerTree, hooked: Hooked) -> None:

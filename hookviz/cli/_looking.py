@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hookviz._text import shape_text
-from hookviz.cli._sentences import SentenceCommand, columns
+from hookviz.cli._sentences import SentenceCommand, as_options, columns
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _load(model: str, weights: str, device: str) -> LoadedModel:
     if loaded.report is not None:
         click.echo(loaded.report.table(), err=True)
     if loaded.note:
-        click.echo(loaded.note, err=True)
+        click.echo(as_options(loaded.note, click.get_current_context().command), err=True)
     return loaded
 
 
@@ -218,7 +218,8 @@ def maps(
         result = run.export(out, what=what, options=options, progress=progress, **extra)
     for note in result.notes:
         click.echo(note, err=True)
-    click.echo(str(run.predictions), err=True)
+    predicted = str(run.predictions)
+    click.echo(as_options(predicted, click.get_current_context().command), err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
     click.echo(str(result.folder))
 
@@ -231,7 +232,18 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
     from hookviz.run import reproduce as draw_again
 
-    outcome = draw_again(png, model=model, image=None if image is None else _image_source(image))
+    try:
+        outcome = draw_again(
+            png, model=model, image=None if image is None else _image_source(image)
+        )
+    except HookvizError as error:
+        remedies = {
+            "model-not-at-hand": "Draw it again from Python, where the model can be passed.",
+            "image-not-at-hand": "Name its file with --image.",
+        }
+        if error.code in remedies:
+            raise HookvizError(error.message, remedy=remedies[error.code]) from error
+        raise
     if outcome.identical:
         click.echo("identical, pixel for pixel")
     for difference in outcome.differences:

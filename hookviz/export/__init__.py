@@ -12,10 +12,11 @@ from hookviz.export._metadata import read_png_facts
 from hookviz.export._outcome import ExportCancelled, ExportResult, ExportStopped
 from hookviz.export._pictures import draw_activation
 from hookviz.export._reproduce import Reproduction, needs_inputs, reproduce_png
-from hookviz.export._writer import write_export
+from hookviz.export._writer import ExportChoices, write_export
 
 __all__ = [
     "ExportCancelled",
+    "ExportChoices",
     "ExportResult",
     "ExportStopped",
     "Reproduction",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from hookviz.capture import Activation
 from hookviz.errors import ExportError
@@ -16,7 +17,7 @@ from hookviz.export._execution import Export
 from hookviz.export._facts import RunFacts
 from hookviz.export._files import ExportFolder
 from hookviz.export._names import checked_name, folder_name
-from hookviz.export._outcome import ExportCancelled, ExportResult, ExportStopped
+from hookviz.export._outcome import ExportCancelled, ExportResult
 from hookviz.export._pictures import (
     input_size,
 )
@@ -30,9 +31,23 @@ from hookviz.export._plan import (
 from hookviz.export._values import ValueFormat
 from hookviz.render import GridOptions
 
-__all__ = ["ExportCancelled", "ExportResult", "ExportStopped", "write_export"]
+__all__ = ["ExportChoices", "write_export"]
 
 Progress = Callable[[int, int, str], None]
+
+
+class ExportChoices(TypedDict, total=False):
+    """The keywords of `write_export` that concern neither the folder nor what is in it."""
+
+    options: GridOptions | None
+    layers: str | Iterable[str] | None
+    channels: str | int | Sequence[int] | None
+    factor: int
+    values: ValueFormat
+    all_pages: bool
+    overwrite: bool
+    progress: Progress | None
+    cancelled: Callable[[], bool] | None
 
 
 def write_export(

@@ -6,11 +6,10 @@ Must not know: models, hooks, figures, widgets.
 
 from __future__ import annotations
 
-from hookviz.images._geometry import Box
 from hookviz.images._limits import MAX_BYTES
 from hookviz.images._network_input import NetworkInput, network_input
 from hookviz.images._picture import Picture
-from hookviz.images._preprocessing import Preprocessing
+from hookviz.images._preprocessing import Box, Preprocessing
 from hookviz.images._read import read_image
 from hookviz.images._samples import sample_image, sample_images
 from hookviz.images._upload import UploadBuffer

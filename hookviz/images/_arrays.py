@@ -21,8 +21,8 @@ import torch
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images._colour import numbers_to_levels, to_rgb
 from hookviz.images._headers import Refused, check_size
+from hookviz.images._rgb import numbers_to_levels, to_rgb
 
 __all__ = ["array_to_rgb", "tensor_to_array"]
 

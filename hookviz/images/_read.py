@@ -23,12 +23,12 @@ from PIL import Image
 
 from hookviz.errors import ImageError
 from hookviz.images._arrays import array_to_rgb, is_array, tensor_to_array
-from hookviz.images._colour import to_rgb
 from hookviz.images._decode import decode, load_open_image
 from hookviz.images._file_upload import is_upload, uploaded_file
 from hookviz.images._limits import MAX_BYTES, MAX_PIXELS, megabytes
 from hookviz.images._picture import Picture, clean_name, pixel_hash
 from hookviz.images._quiet import collected_warnings
+from hookviz.images._rgb import to_rgb
 from hookviz.images._signatures import ACCEPTED, file_kind
 
 __all__ = ["read_image"]

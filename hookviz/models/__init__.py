@@ -8,6 +8,7 @@ from __future__ import annotations
 from hookviz.models._bundled import bundled_weights_ok
 from hookviz.models._devices import choose_device, free_memory, is_out_of_memory, out_of_memory
 from hookviz.models._fit import WeightsReport
+from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._load import (
     cached_weights,
     is_local,
@@ -24,6 +25,7 @@ from hookviz.models._weights_cache import CachedFile, cache_folder
 __all__ = [
     "CachedFile",
     "InputHints",
+    "InputSize",
     "LoadedModel",
     "ModelSource",
     "Predictions",
@@ -38,6 +40,7 @@ __all__ = [
     "describe",
     "expected_input",
     "feed",
+    "find_input_size",
     "free_memory",
     "is_local",
     "is_out_of_memory",

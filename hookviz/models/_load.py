@@ -152,12 +152,14 @@ def load_recorded(facts: Mapping[str, str]) -> LoadedModel:
     name, weights = facts["model"], facts.get("weights", "")
     own = weights.startswith("file ") or weights in ("as passed in", "state dict")
     for source in () if own else SOURCES:
-        again = source.recall(weights) if source.recognises(name) else None
-        if weights == "none" or again is not None:
-            return load_model(name, again)
+        if source.recognises(name):
+            again = "none" if weights == "none" else source.recall(weights)
+            if again is not None:
+                return load_model(name, weights=again)
     raise HookvizError(
         f"The weights of {name} ({weights}) are not at hand.",
         remedy="Pass the model: reproduce(png, model=...).",
+        code="model-not-at-hand",
     )
 
 

@@ -68,9 +68,9 @@ class Timm(ModelSource):
         """Whether the Hugging Face cache has them."""
         return any(info.cached for info in self.weights(name))
 
-    def recall(self, weights: str) -> str | None:
+    def recall(self, weights: str) -> str | None:  # noqa: ARG002 - part of the name
         """Which weights of timm's it is, is part of the model's name."""
-        return "DEFAULT" if weights.startswith("timm ") else None
+        return "DEFAULT"
 
     def load(self, model: Any, request: Request) -> LoadedModel:
         """A model of timm's."""

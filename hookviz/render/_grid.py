@@ -135,6 +135,13 @@ def _overlay(
             remedy="Draw it without overlay.",
             code="overlay-needs-maps",
         )
+    if arranged.part:
+        raise RenderError(
+            f"overlay needs maps of the whole image; each map of shape {arranged.shape} is one of "
+            f"a {arranged.part}.",
+            remedy="Draw it without overlay.",
+            code="overlay-needs-maps",
+        )
     return picture
 
 

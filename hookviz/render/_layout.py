@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
 from hookviz.capture._activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._options import GridOptions
-from hookviz.render._reading import Hints, read_axes, token_grid
 
 __all__ = ["Arranged", "arrange", "plain_tensor"]
 
@@ -41,6 +41,7 @@ class Arranged:
         notes: Further sentences that the figure must carry (sample, frame, grid, magnitude).
         samples: Samples in the batch.
         frames: Frames of a volume, else 1.
+        part: "window", "proposal" or the like where one sample holds a part of the image; else "".
         shape: Of the tensor given.
         dtype: Of the tensor given, as text.
     """
@@ -52,6 +53,7 @@ class Arranged:
     notes: tuple[str, ...]
     samples: int
     frames: int
+    part: str
     shape: tuple[int, ...]
     dtype: str
 
@@ -94,16 +96,21 @@ def arrange(
         input_size=input_size,
         grid=options.grid,
         rows_sum_to_one=_rows_sum_to_one(tensor),
+        known=activation.axes if activation else None,
     )
     reading = read_axes(shape, options.layout, hints)
     axes = reading.axes
-    samples = frames = 1
+    samples, frames, part = 1, 1, ""
     if "N" in axes:
         samples = shape[0]
-        tensor = _pick(tensor, axes.index("N"), options.sample, "sample", shape)
+        noun = _leading(hints.known, samples)
+        tensor = _pick(tensor, axes.index("N"), options.sample, noun, shape)
         axes = axes.replace("N", "")
         if samples > 1:
-            notes.append(f"sample {options.sample} of {samples}")
+            notes.append(f"{noun} {options.sample} of {samples}")
+            part = noun if noun not in ("sample", "frame") else ""
+        if axes == "CL":  # what has no places in the image may have had more axes
+            tensor = tensor.flatten(1)
     elif options.sample:
         raise RenderError(f"sample is {options.sample}, but shape {shape} has no batch axis.")
     if reading.layout.startswith("volume"):
@@ -113,8 +120,10 @@ def arrange(
         tensor = _pick(tensor, at, frame, "frame", shape)
         axes = axes.replace("T", "")
         notes.append(f"frame {frame} of {frames}")
-    elif options.frame is not None:
+    elif options.frame is not None and not _has_frames(hints.known):
         raise RenderError(f"frame is {options.frame}, but shape {shape} is not read as a volume.")
+    if hints.known is not None and hints.known.random:
+        notes.append("the forward draws random numbers: another run gives other values")
     arranged = Arranged(
         kind="maps",
         maps=tensor,
@@ -123,10 +132,20 @@ def arrange(
         notes=tuple(notes),
         samples=samples,
         frames=frames,
+        part=part,
         shape=shape,
         dtype=str(given.dtype).removeprefix("torch."),
     )
-    return _shaped(arranged, axes, reading.layout, hints)
+    return _shaped(arranged, axes, reading.layout, options, hints.known)
+
+
+def _has_frames(known: KnownAxes | None) -> bool:
+    return known is not None and known.places is not None and known.places.frames > 1
+
+
+def _leading(known: KnownAxes | None, count: int) -> str:
+    """What the first axis counts: samples, unless the run knows that not so many went in."""
+    return "sample" if known is None or count == known.batch else known.leading
 
 
 def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
@@ -159,11 +178,13 @@ def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
     return tensor, notes
 
 
-def _shaped(arranged: Arranged, axes: str, layout: str, hints: Hints) -> Arranged:
+def _shaped(
+    arranged: Arranged, axes: str, layout: str, options: GridOptions, known: KnownAxes | None
+) -> Arranged:
     """Bring what is left of the axes into (C, H, W)."""
     tensor = arranged.maps
     if layout == "tokens":
-        return _tokens(arranged, tensor, hints)
+        return _tokens(arranged, tensor.t() if axes == "DT" else tensor, options, known)
     if layout == "vector":
         return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
     if layout == "signal":
@@ -187,28 +208,35 @@ def _shaped(arranged: Arranged, axes: str, layout: str, hints: Hints) -> Arrange
     return replace(arranged, kind=kind, maps=tensor)
 
 
-def _tokens(arranged: Arranged, tensor: Tensor, hints: Hints) -> Arranged:
+def _tokens(
+    arranged: Arranged, tensor: Tensor, options: GridOptions, known: KnownAxes | None
+) -> Arranged:
     """(T, D) as D maps of the patch grid, the tokens before it apart."""
     count = tensor.shape[0]
     if count == 1:
         return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
-    found = token_grid(count, hints.grid, hints.input_size)
-    if found is None:
-        note = f"no patch grid in {count} tokens: each feature is a strip (grid=(rows, columns))"
+    notes = arranged.notes
+    found = token_grid(count, options.grid, known)
+    if found is None or found.grid is None:
         maps = tensor.t().unsqueeze(1)
-        return replace(arranged, kind="signal", maps=maps, notes=(*arranged.notes, note))
-    apart, rows, columns, origin = found
-    note = f"patch grid {rows}×{columns} {origin}"
+        strips = f"{order_of_tokens(known)}: each feature is a strip"
+        return replace(arranged, kind="signal", maps=maps, notes=(*notes, strips))
+    apart, frames, (rows, columns) = found.apart, found.frames, found.grid
+    note = f"patch grid {rows}×{columns} " + ("as given" if options.grid else "found by trial")
     if apart:
         before = "class token" if apart == 1 else f"{apart} tokens"
         note += f", {before} above each"
-    maps = tensor[apart:].t().reshape(-1, rows, columns)
+    maps = tensor[apart:].t().reshape(-1, frames, rows, columns)
+    frame = frames // 2 if options.frame is None else options.frame
+    if frames > 1:
+        notes = (*notes, f"frame {frame} of {frames}")
     return replace(
         arranged,
         kind="tokens",
-        maps=maps,
+        maps=_pick(maps, 1, frame, "frame", arranged.shape),
         apart=tensor[:apart].t() if apart else None,
-        notes=(*arranged.notes, note),
+        notes=(*notes, note),
+        frames=frames,
     )
 
 

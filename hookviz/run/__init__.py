@@ -120,4 +120,5 @@ def _sample_named(facts: Mapping[str, str]) -> Picture:
     raise HookvizError(
         f"The image '{facts.get('image', '?')}' is not at hand.",
         remedy="Pass it: reproduce(png, image='path/to/it').",
+        code="image-not-at-hand",
     )

@@ -6,11 +6,11 @@ exports. Must not know: how the forward was run, the widget, the command line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
 from hookviz.capture import Activation, Kind
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     # Only drawing needs these; a run without a picture does not load matplotlib.
     from matplotlib.figure import Figure
 
-    from hookviz.export import ExportResult, RunFacts
+    from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, GridOptions
 
 __all__ = ["Run"]
@@ -186,15 +186,21 @@ class Run:
         )
 
     def export(
-        self, folder: str | Path = "hookviz_exports", *, name: str | None = None, **options: Any
+        self,
+        folder: str | Path = "hookviz_exports",
+        *,
+        name: str | None = None,
+        what: str | Iterable[str] = ("grids", "input"),
+        **choices: Unpack[ExportChoices],
     ) -> ExportResult:
         """Writes grids, the network's input and a manifest into a new folder.
 
         Args:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, model and image where None.
-            **options: See `hookviz.export.write_export`: ``what``, ``layers``, ``channels``,
-                ``options``, ``overwrite``, ``progress``, ``cancelled`` …
+            what: One or more of "grids", "channels", "values", "contact" and "input".
+            **choices: See `hookviz.export.write_export`: ``layers``, ``channels``, ``options``,
+                ``overwrite``, ``progress``, ``cancelled`` …
 
         Returns:
             The folder, the files and the manifest's path.
@@ -204,4 +210,4 @@ class Run:
         """
         from hookviz.export import write_export
 
-        return write_export(self.facts, self.activations, folder, name=name, **options)
+        return write_export(self.facts, self.activations, folder, name=name, what=what, **choices)
