@@ -6,6 +6,7 @@ runs, pictures.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
 from hookviz.models import LoadedModel, list_models, list_weights, load_model
-from hookviz.widget._pacing import Throttle
+from hookviz.widget._results import return_memory
 
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
@@ -58,11 +59,16 @@ class Choosing:
         self._app = app
         self._given: LoadedModel | None = None
         self._last: dict[str, Any] = {}
+        self.then_run = False
 
     def remember(self, model: LoadedModel) -> None:
         """Keeps a model that was passed in from Python, so that it can be chosen again."""
         if model.passed_in:
             self._given = model
+
+    def forget(self) -> None:
+        """Lets go of that model."""
+        self._given, self._last = None, {}
 
     def names(self) -> list[str]:
         """What the model list shows."""
@@ -103,22 +109,15 @@ class Choosing:
         elif weights == "none":
             weights = None
         self._last = {"name": name}
-        if not app.jobs.start("load", lambda cancelled: self._load(name, weights, cancelled)):
-            return False
-        app.say(f"Loading {name} …", "loading")
-        return True
+        return app.begin("loading", f"Loading {name} …", partial(self._load, name, weights))
 
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
         app = self._app
         app.clear_problem()
-        told = Throttle()
 
         def progress(done: int, total: int, file: str) -> None:
-            if told.ready():
-                parts = (
-                    f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
-                )
-                app.say(f"Downloading {file}: {parts}", None, done // 1000, total // 1000)
+            parts = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
+            app.progress(f"Downloading {file}: {parts}", done // 1000, total // 1000)
 
         try:
             if self._given is not None and name == self._given.name and weights == "auto":
@@ -132,16 +131,20 @@ class Choosing:
                     cancelled=cancelled,
                 )
         except RunCancelled:
-            app.say("Loading was cancelled.", "idle")
+            app.say("Loading was cancelled.", "idle", outcome="cancelled")
             return
         except HookvizError as error:
-            app.say(f"{name} was not loaded.", "idle")
+            app.say(f"{name} was not loaded.", "idle", outcome="failed")
             action = {"label": "Load it untrained", "do": "untrained"}
             offer = isinstance(error, WeightsError) and weights is not None
             app.show_problem(error, action=action if offer else None)
             return
         app.model = model
-        app.say("Ready.", "idle")
+        app.say("Ready.", "idle", outcome="ok")
+        app.jobs.later("memory", return_memory)
+        if self.then_run:
+            self.then_run = False
+            app.jobs.later("run", lambda _cancelled: app.start_run())
 
     def load_untrained(self) -> None:
         """Loads the model whose weights could not be had, without them."""
@@ -169,9 +172,6 @@ class Choosing:
                 app.say("Ready.", "idle")
             app.swap_model(moved)
             if then_run:
-                app.jobs.later("run again", lambda _cancelled: app.run_again())
+                app.jobs.later("run again", lambda _cancelled: app.start_run(anyway=True))
 
-        started = app.jobs.start("device", task)
-        if started:
-            app.say(f"Moving {app.model.name} to {device} …", "loading")
-        return started
+        return app.begin("loading", f"Moving {app.model.name} to {device} …", task)

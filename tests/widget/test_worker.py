@@ -4,11 +4,19 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from hookviz.widget._jobs import Worker
+from hookviz.widget._worker import Worker
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -141,3 +149,90 @@ def test_grad_mode_is_the_threads_own(worker: Worker) -> None:
         worker.start("run", lambda _c: seen.append(torch.is_grad_enabled()))
         assert worker.wait(5)
     assert seen == [True]
+
+
+class TestDelays:
+    def test_the_last_of_quick_events_is_seen_without_another_one(self, worker: Worker) -> None:
+        events: list[int] = []
+        seen: list[int] = []
+        for event in range(20):
+            events.append(event)
+            # The earlier of two times counts: a stream of events cannot put the task off.
+            worker.later("show", lambda _c: seen.append(len(events)), 0.05 if event == 0 else 9)
+        assert worker.wait(0.01)  # what is not due yet is not waited for
+        until(lambda: seen)
+        assert seen == [20]
+
+    def test_a_task_that_is_forgotten_and_asked_again_begins_anew(self, worker: Worker) -> None:
+        called: list[float] = []
+        for _ in range(8):
+            worker.forget("still")
+            worker.later("still", lambda _c: called.append(time.monotonic()), 0.15)
+            last = time.monotonic()
+            time.sleep(0.03)
+        until(lambda: called)
+        time.sleep(0.2)
+        assert len(called) == 1
+        assert called[0] >= last + 0.15
+
+    def test_a_task_asked_for_by_itself_runs_again(self, worker: Worker) -> None:
+        calls: list[int] = []
+
+        def task(_cancelled: object) -> None:
+            calls.append(1)
+            if len(calls) == 1:
+                worker.later("again", task, 0.01)
+
+        worker.later("again", task, 0.01)
+        until(lambda: len(calls) == 2)
+
+    def test_what_is_not_due_waits_behind_nothing_and_holds_nothing_up(
+        self, worker: Worker
+    ) -> None:
+        seen: list[str] = []
+        worker.later("late", lambda _c: seen.append("late"), 0.2)
+        worker.later("now", lambda _c: seen.append("now"))
+        worker.start("job", lambda _c: seen.append("job"))
+        until(lambda: len(seen) == 3)
+        assert seen[-1] == "late"
+
+    def test_closing_drops_what_waits_and_reopening_begins_again(self, worker: Worker) -> None:
+        calls: list[int] = []
+        worker.later("a", lambda _c: calls.append(1), 0.05)
+        worker.close()
+        worker.later("a", lambda _c: calls.append(2), 0.05)
+        worker.reopen()
+        time.sleep(0.2)  # a call that came would come within 0.05 s
+        assert calls == []
+        worker.later("a", lambda _c: calls.append(3), 0.05)
+        until(lambda: calls)
+        assert calls == [3]
+
+    def test_what_a_late_task_raises_is_reported_and_it_can_be_asked_again(
+        self, worker: Worker, errors: list[BaseException]
+    ) -> None:
+        def task(_cancelled: object) -> None:
+            raise ValueError("late")
+
+        for count in (1, 2):
+            worker.later("a", task, 0.01)
+            until(lambda count=count: len(errors) == count)
+        assert [str(e) for e in errors] == ["late", "late"]
+
+
+def test_two_threads_that_ask_at_once_lose_nothing(worker: Worker) -> None:
+    seen: set[int] = set()
+    askers = [
+        threading.Thread(
+            target=lambda n=n: [
+                worker.later((n, i), lambda _c, n=n, i=i: seen.add((n, i)), 0.001 * (i % 3))
+                for i in range(200)
+            ]
+        )
+        for n in range(2)
+    ]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    until(lambda: len(seen) == 400)
