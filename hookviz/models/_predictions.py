@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookviz.models._loaded import LoadedModel
+from hookviz.models._loaded_model import LoadedModel
 
 __all__ = ["Predictions", "predictions"]
 

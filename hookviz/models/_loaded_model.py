@@ -1,34 +1,29 @@
-"""A model ready to be looked at, with what is known about it.
-
-In: a module and the facts found while loading. Out: a frozen LoadedModel.
-Must not know: files, downloads, pictures, hooks.
-"""
+"""A model ready to be looked at, what is known about it, and what every source of models gives."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookviz._tensors import dense
-from hookviz.errors import ModelError
-from hookviz.models._devices import choose_device, move_module
-from hookviz.models._report import WeightsReport
+from hookviz.models._devices import choose_device, copy_module, move_module, same_device
+from hookviz.models._fit import WeightsReport
+from hookviz.models._weights_cache import Progress
 
-__all__ = ["SEED", "LoadedModel", "Task", "copy_module", "same_device"]
+__all__ = ["UNTRAINED", "LoadedModel", "ModelSource", "Request", "Task", "WeightsInfo"]
 
 Task = Literal[
     "classification", "segmentation", "detection", "video", "optical_flow", "features", "unknown"
 ]
 """What a model answers: it decides how the model is fed and how its output is summarised."""
 
-SEED = 0
-"""Seed of an untrained model's random weights: two runs show the same pictures."""
+UNTRAINED = "UNTRAINED: random weights (seed 0)."
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +44,7 @@ class LoadedModel:
         note: "", or a sentence for the user ("UNTRAINED …", "No classifier: …").
         documentation: What torchvision says of these weights, on one line; "" where nothing is.
         task: What the model answers.
-        builder: Name of torchvision's builder; "" where the model is from elsewhere.
+        builder: The name that ``load_model`` builds it from again; "" for a module.
         no_classifier: Why there can be no predictions; "" where nothing stands against them.
         partial: True where only a part of the model's layers is loaded, because its full weights
             are not on this machine; loading ``weights="DEFAULT"`` gets them.
@@ -102,46 +97,121 @@ class LoadedModel:
             self._hash[version] = _hash_state(state)
         return self._hash[version]
 
-    def to(self, device: str | torch.device) -> LoadedModel:
-        """The model on another device.
+    def to(self, device: str | torch.device, dtype: torch.dtype | None = None) -> LoadedModel:
+        """The model on another device or in another dtype.
 
         A module that hookviz built is moved; one that the user passed in is copied, because it
         has to stay as it was.
 
         Args:
             device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+            dtype: Of floating-point parameters and buffers; None leaves theirs.
 
         Returns:
-            A LoadedModel on that device; this one where it is there already.
+            A LoadedModel on that device; this one where nothing changes.
 
         Raises:
             DeviceError: The device is unknown, absent or out of memory.
+            ModelError: The module was passed in and cannot be copied.
         """
         target = choose_device(device)
-        if same_device(self.device, target):
+        if same_device(self.device, target) and dtype in (None, self.dtype):
             return self
         module = copy_module(self.module, self.name) if self.passed_in else self.module
-        return replace(self, module=move_module(module, target, None, self.name), passed_in=False)
+        return replace(self, module=move_module(module, target, dtype, self.name), passed_in=False)
 
 
-def copy_module(module: nn.Module, name: str) -> nn.Module:
-    """A deep copy of a module.
+@dataclass(frozen=True)
+class WeightsInfo:
+    """Weights that a model can be loaded with.
 
-    Raises:
-        ModelError: The module holds something that cannot be copied.
+    Attributes:
+        name: What ``load_model(weights=…)`` takes, for example "IMAGENET1K_V1".
+        default: Whether the library calls them its DEFAULT.
+        file: Name of the file.
+        url: Where it is downloaded from; "" for what needs no download.
+        megabytes: Size of the file in MB (10⁶ bytes); 0 where unknown.
+        cached: Whether they are on this machine (a hash is checked when they are loaded).
+        classes: Number of class names; 0 where there are none.
+        documentation: What the library says of them, on one line.
     """
-    try:
-        return copy.deepcopy(module)
-    except (RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
-        raise ModelError(
-            f"The module '{name}' cannot be copied ({error}), and the one passed in is left alone.",
-            remedy="Move it or load its weights yourself, then pass it in.",
-        ) from error
+
+    name: str
+    default: bool
+    file: str
+    url: str
+    megabytes: float
+    cached: bool
+    classes: int
+    documentation: str
 
 
-def same_device(one: torch.device, other: torch.device) -> bool:
-    """Whether two devices are the same one; "cuda" is "cuda:0"."""
-    return one.type == other.type and (one.index or 0) == (other.index or 0)
+@dataclass(frozen=True)
+class Request:
+    """What ``load_model`` was asked for, as it describes it."""
+
+    weights: Any = "auto"
+    progress: bool | Progress = True
+    cancelled: Callable[[], bool] | None = None
+    num_classes: int | None = None
+    strict: bool = True
+    preprocess: Any = None
+    categories: Sequence[str] | None = None
+
+    @property
+    def untrained(self) -> bool:
+        """Whether an untrained model is asked for: None, "none" or "untrained"."""
+        weights = self.weights
+        return weights is None or (
+            isinstance(weights, str) and weights.strip().lower() in ("none", "untrained")
+        )
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the best weights at hand are asked for."""
+        return isinstance(self.weights, str) and self.weights.strip().lower() == "auto"
+
+
+class ModelSource(Protocol):
+    """One place that models come from: an extension point.
+
+    ``load_model``, ``list_models``, ``list_weights``, ``reproduce``, the app and the command line
+    ask every source that is registered in `hookviz.models._load`, in its order; the first that
+    recognises and takes a model loads it.
+    """
+
+    def recognises(self, model: object) -> bool:
+        """Whether a name or object is one of this source's; quick, and raises nothing."""
+        ...
+
+    def load(self, model: Any, request: Request) -> LoadedModel:
+        """The model on the CPU in float32; a module that was passed in as it is.
+
+        Raises:
+            ModelError: It is unknown or cannot be built.
+            WeightsError: Its weights are missing, unsafe or do not fit.
+        """
+        ...
+
+    def takes(self, request: Request) -> bool:  # noqa: ARG002 - for others to use
+        """Whether a model that it recognises is for it to load, with these weights."""
+        return True
+
+    def names(self, search: str) -> list[str]:  # noqa: ARG002 - as above
+        """Names of models that a search may mean; empty where no list makes sense."""
+        return []
+
+    def weights(self, name: str) -> list[WeightsInfo]:  # noqa: ARG002 - as above
+        """The weights of a model that it recognises, DEFAULT first."""
+        return []
+
+    def is_local(self, name: str) -> bool:  # noqa: ARG002 - as above
+        """Whether ``weights="auto"`` needs no download, for a name that it recognises."""
+        return True
+
+    def recall(self, weights: str) -> str | None:  # noqa: ARG002 - as above
+        """``weights=…`` that loads again what ``LoadedModel.weights`` names; None if it cannot."""
+        return None
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
@@ -157,7 +227,7 @@ def _version(state: dict[str, Any]) -> object:
             for name, value in state.items()
             if isinstance(value, Tensor)
         )
-    except (RuntimeError, NotImplementedError):  # inference tensors, sparse ones
+    except (RuntimeError, NotImplementedError, ValueError):  # inference tensors, sparse, lazy ones
         return None
 
 
@@ -165,7 +235,8 @@ def _hash_state(state: dict[str, Any]) -> str:
     digest = hashlib.sha256()
     for name in sorted(state):
         value = state[name]
-        if not isinstance(value, Tensor):  # packed parameters of quantized layers, extra state
+        if not isinstance(value, Tensor) or is_lazy(value):
+            # Packed parameters of quantized layers, extra state, values that are not made yet.
             digest.update(f"{name} {value!r}\n".encode())
             continue
         digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
