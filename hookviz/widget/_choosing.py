@@ -19,7 +19,7 @@ from hookviz.widget._results import return_memory
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
 
-__all__ = ["Choosing", "available_devices", "is_at_hand"]
+__all__ = ["Choosing", "available_devices"]
 
 
 def available_devices() -> list[str]:
@@ -36,16 +36,6 @@ def available_devices() -> list[str]:
     if torch.backends.mps.is_available():
         found.append("mps")
     return [*found, "cpu"]
-
-
-def is_at_hand(name: str) -> bool:
-    """Whether a model of that name can be loaded without a download.
-
-    Raises:
-        ModelError: The name is unknown.
-    """
-    weights = list_weights(name)
-    return name == "vgg16" or any(w.default and w.cached for w in weights)
 
 
 class Choosing:
@@ -71,17 +61,25 @@ class Choosing:
         self._given, self._last = None, {}
 
     def names(self) -> list[str]:
-        """What the model list shows."""
+        """What the model list shows; `load` also takes a typed "timm:NAME" or checkpoint's path."""
         given = [self._given.name] if self._given else []
         return [*given, *list_models()]
 
     def weights(self, name: str) -> list[list[str]]:
-        """What the weights list shows for a model: value, text, what it means."""
+        """What the weights list shows for a model: value, text, what it means.
+
+        Raises:
+            ModelError: The name is unknown.
+        """
         if self._given is not None and name == self._given.name:
             return [["auto", "as passed in", "The model that was passed to explore()."]]
+        known = list_weights(name)
+        if [info.name for info in known] == ["auto"]:  # a checkpoint's path in place of a name
+            return [["auto", known[0].documentation, "The weights of this file."]]
         choices = [["auto", "best at hand", "torch's cache first, then a download."]]
-        for info in list_weights(name):
-            state = "on this machine" if info.cached else f"download of {info.megabytes:.0f} MB"
+        for info in known:
+            size = f" of {info.megabytes:.0f} MB" if info.megabytes else ""
+            state = "on this machine" if info.cached else f"download{size}"
             about = info.documentation or state
             choices.append([info.name, f"{info.name} ({state})", about])
         choices.append(
