@@ -128,7 +128,10 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
     found = _matching(record.keys, tuple(activations))
     if record.file == "contact":
         options = options.replace(page=0)
-    pixels, again = _drawn(facts, found, record, options, texts)
+    try:
+        pixels, again = _drawn(facts, found, record, options, texts)
+    except RenderError as error:
+        raise ExportError(f"What {name} shows cannot be drawn: {error}") from error
     told, same_facts = _compared_texts(texts, {k: plain_text(t) for k, t in again.items()})
     difference = _compared_pixels(there, _rgba(pixels))
     if difference:

@@ -75,6 +75,7 @@ class SingleChannels:
         options: GridOptions,
         input_size: tuple[int, int] | None = None,
     ) -> None:
+        self._name = f"'{source.label}'" if isinstance(source, Activation) else "The tensor"
         self.arranged = arrange(source, options, input_size)
         with in_a_sentence(f"a tensor of shape {self.arranged.shape}"):
             self.extents = extents(self.arranged.maps, self.arranged.apart)
@@ -96,8 +97,8 @@ class SingleChannels:
         beyond = [channel for channel in channels if not 0 <= channel < self.count]
         if beyond:
             raise RenderError(
-                f"The layer has {self.count} {self.arranged.channel_noun}s, 0 to "
-                f"{self.count - 1}; {beyond[0]} is not one of them.",
+                f"{self._name} has {self.count} channels, 0 to {self.count - 1}; channel "
+                f"{beyond[0]} is not one of them.",
                 code="no-such-channel",
                 details={"channel": beyond[0], "last": self.count - 1},
             )

@@ -534,7 +534,7 @@ def test_single_channels_of_a_layer_are_measured_once_and_alike():
         assert rgb.shape == (8, 12, 3)
     with pytest.raises(RenderError, match="factor is 0"):
         single_channel(tensor, 0, factor=0)
-    with pytest.raises(RenderError, match="0 to 4; 5 is not"):
+    with pytest.raises(RenderError, match="0 to 4; channel 5 is not"):
         single_channel(tensor, 5)
     with pytest.raises(RenderError, match="single values"):
         single_channel(torch.rand(1, 9), 0)
