@@ -91,7 +91,7 @@ def test_the_maps_of_an_svg_are_those_of_the_png_pixel_for_pixel(
     for data in re.findall(r'base64,([^"]+)"', svg):
         with Image.open(io.BytesIO(base64.b64decode(data))) as image:
             images.append(np.asarray(image.convert("RGB")))
-    mosaic = max(images, key=lambda image: image.size)
+    mosaic = max(images, key=lambda image: image.size)[::-1]  # stored upside down
     left = min(place[1] for place in drawing.places)
     first = min(place[0] for place in drawing.places)
 
@@ -139,9 +139,7 @@ def test_what_cannot_be_drawn_is_one_sentence(
 ) -> None:
     empty = torch.zeros(1, 2, 2, 2, device="meta")
     with pytest.raises(RenderError):
-        write_export(
-            facts, [record(tensor=torch.zeros(1, 2, 2, 2, device="meta"))], tmp_path, what="svg"
-        )
+        write_export(facts, [record(tensor=empty)], tmp_path, what="svg")
     assert list(tmp_path.iterdir()) == []
 
 
