@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 
 from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
+from hookviz._tensors import dense
 from hookviz.capture._activation import Activation
-from hookviz.errors import RenderError
+from hookviz.errors import HookvizError, RenderError
+from hookviz.render._checks import first_line
+from hookviz.render._measure import comparable
 from hookviz.render._options import GridOptions
 
 __all__ = ["Arranged", "arrange", "plain_tensor"]
@@ -149,33 +152,31 @@ def _leading(known: KnownAxes | None, count: int) -> str:
 
 
 def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
-    """A dense, real, detached tensor of ordinary numbers, and what had to be done for it.
+    """A dense, real, detached tensor of numbers that torch computes with, and what that took.
 
-    Floating and integer dtypes and bool stay as they are; quantised ones are dequantised,
-    sparse ones filled in, complex ones replaced by their magnitude.
+    Nested tensors are padded with zeros, quantised ones dequantised, sparse ones filled in,
+    complex ones replaced by their magnitude, 8-bit floats and wide unsigned integers widened.
 
     Raises:
-        RenderError: The tensor holds no readable values (meta, nested).
+        RenderError: The tensor holds no values that can be read.
     """
-    notes: list[str] = []
-    tensor = tensor.detach()
-    if tensor.is_nested:
-        raise RenderError("A nested tensor has no single shape; draw its parts one by one.")
-    if tensor.device.type == "meta":
+    notes = ["padded with zeros"] * tensor.is_nested + ["dequantised"] * tensor.is_quantized
+    try:
+        plain = dense(tensor)
+        if plain.numel():  # some kinds (those of vmap, packed bits) only fail when a value is read
+            one = plain[(0,) * plain.dim()]
+            one.to(torch.complex64 if one.is_complex() else torch.float32).cpu().numpy()
+        if plain.is_complex():
+            # Squares of large parts leave complex64 where the magnitude itself would not.
+            wide = torch.complex64 if plain.device.type == "mps" else torch.complex128
+            return plain.to(wide).abs(), [*notes, "magnitude of complex values"]
+        return plain if plain.dtype is torch.bool else comparable(plain), notes
+    except HookvizError as error:
+        raise RenderError(error.message) from error
+    except (RuntimeError, TypeError, ValueError) as error:
         raise RenderError(
-            f"The tensor of shape {tuple(tensor.shape)} is on the meta device and has no values."
-        )
-    if tensor.layout is not torch.strided:
-        tensor = tensor.to_dense()
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-        notes.append("dequantised")
-    if tensor.is_complex():
-        # Squares of large parts leave complex64 where the magnitude itself would not.
-        wide = torch.complex64 if tensor.device.type == "mps" else torch.complex128
-        tensor = tensor.resolve_conj().to(wide).abs()
-        notes.append("magnitude of complex values")
-    return tensor, notes
+            f"The values of a {tensor.dtype} tensor cannot be read: {first_line(error)}"
+        ) from error
 
 
 def _shaped(

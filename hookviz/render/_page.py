@@ -12,11 +12,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from hookviz.errors import RenderError
 from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
 from hookviz.render._colours import ColourTable, Palette
 from hookviz.render._options import GridOptions
 from hookviz.render._typeset import Face, Label
 from hookviz.render._wording import middle_ellipsis, value
+
+_MAX_PIXELS = 250_000_000  # of 4 bytes
 
 __all__ = ["Header", "Sheet", "bar_width", "ticks"]
 
@@ -122,10 +125,19 @@ class Sheet:
             x += self.write(text, x, y, 8.0) + self.px(10)
 
     def open(self, height: int) -> GridFigure:
-        """The figure, with ``height`` pixels under the header; then ``close`` it."""
-        return figure_of(
-            self.options.width, self.top + height + self.margin, self.options.dpi, self.palette.face
-        )
+        """The figure, with ``height`` pixels under the header; then ``close`` it.
+
+        Raises:
+            RenderError: The page would take more than a gigabyte.
+        """
+        width, height = self.options.width, self.top + height + self.margin
+        if width * height > _MAX_PIXELS:
+            raise RenderError(
+                f"The page would be {width} × {height} pixels.",
+                remedy="Draw fewer maps on a page, more of them in a row, or a narrower page.",
+                code="page-too-large",
+            )
+        return figure_of(width, height, self.options.dpi, self.palette.face)
 
     def close(self, figure: GridFigure) -> None:
         """Put all small texts on the figure."""

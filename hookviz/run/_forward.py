@@ -6,10 +6,14 @@ know: how a Run is drawn, the widget, the command line.
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -63,8 +67,10 @@ def run_model(
     """Runs an image through a model once and keeps what the asked layers answered.
 
     The model runs in eval mode without gradients, autocast and inference mode, whatever the caller
-    has switched on; each module's train flag, the BatchNorm statistics and the random state are
-    left as they were.
+    has switched on; each module's train flag and the BatchNorm statistics are left as they were.
+    So are the generators of random numbers (torch's on the CPU and on the model's device, NumPy's
+    and Python's): a model that draws from them draws the same when it is run again. Off the main
+    thread they are left as the model leaves them, since other threads may draw at the same time.
 
     Args:
         model: The model.
@@ -98,7 +104,7 @@ def run_model(
         if call is not None and not callable(call):
             raise HookvizError(f"{name} is {call!r:.80}; it must be a function or None.")
     select_layers(model.module, layers)
-    with _torch_as_it_starts(model.device):
+    with _torch_as_it_starts(model.device), _generators_put_back(model.device):
         received = network_input(
             picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )
@@ -171,3 +177,28 @@ def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
         if torch.get_default_device().type not in {"cpu", device.type}:
             modes.enter_context(device)
         yield
+
+
+@contextmanager
+def _generators_put_back(device: torch.device) -> Iterator[None]:
+    """Gives generators of random numbers their state back, on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        # Everybody's numbers come from the same generators: going back here would make another
+        # thread, a training loop say, draw its numbers a second time.
+        yield
+        return
+    put_back: list[Callable[[], None]] = [partial(torch.set_rng_state, torch.get_rng_state())]
+    if device.type in ("cuda", "xpu"):
+        module = torch.get_device_module(device)
+        put_back.append(partial(module.set_rng_state, module.get_rng_state(device), device))
+    elif device.type == "mps":
+        put_back.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
+    put_back.append(partial(random.setstate, random.getstate()))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        put_back.append(partial(numpy.random.set_state, numpy.random.get_state()))
+    try:
+        yield
+    finally:
+        for put in put_back:
+            put()

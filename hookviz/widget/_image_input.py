@@ -6,9 +6,10 @@ beyond their preprocessing, runs, layers.
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import traitlets
 from PIL import Image
@@ -19,15 +20,15 @@ from hookviz.images import (
     NetworkInput,
     Picture,
     Preprocessing,
-    UploadBuffer,
     network_input,
     read_image,
     sample_image,
     sample_images,
 )
 from hookviz.widget._bundle import built
-from hookviz.widget._jobs import Worker
-from hookviz.widget._part import Part, guarded
+from hookviz.widget._part import Handlers, Part
+from hookviz.widget._upload import UploadBuffer
+from hookviz.widget._worker import Worker
 
 __all__ = ["PREPROCESSING_CHOICES", "ImageInput"]
 
@@ -88,8 +89,6 @@ class ImageInput(Part):
             choices=[list(c) for c in PREPROCESSING_CHOICES],
             **traits,
         )
-        self.observe(self._on_value, "value")
-        self.observe(self._on_choice, "choice")
         if value is not None:
             self.value = value
 
@@ -142,21 +141,17 @@ class ImageInput(Part):
         """Ends the thread and takes the widget away."""
         self._reader.close()
         super().close()
+        self._upload.cancel()
+        self._preset, self.info = None, {}
 
     def open(self) -> None:
         """Brings the widget up, also after `close`."""
         self._reader.reopen()
         super().open()
+        self.observe(self.refresh, ["value", "choice"])
 
-    def _on_value(self, _change: Any) -> None:
-        self.refresh()
-
-    @guarded
-    def _on_choice(self, _change: Any) -> None:
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Tells the page what there is to show and sends the pictures."""
+    def refresh(self, _change: Any = None) -> None:
+        """Publishes what there is to show and sends the pictures."""
         picture: Picture | None = self.value
         if picture is None:
             self.info = {}
@@ -182,7 +177,7 @@ class ImageInput(Part):
             return None
         try:
             return self.network_input()
-        except ImageError as error:
+        except Exception as error:  # noqa: BLE001 - a user's own preprocessing may raise anything
             self.show_problem(error)
             return None
 
@@ -210,40 +205,40 @@ class ImageInput(Part):
         self.clear_problem()
         self.value = picture
 
-    # ── messages of the page
+    # ── what the page asks
 
-    def _hear_pictures(self, _content: dict[str, Any], _buffers: Any) -> None:
+    def _ask_pictures(self) -> None:
         def send(_cancelled: Any) -> None:
             if self.value is not None:
                 self._send_pictures(self.value, self._seen())
 
         self._reader.later("pictures", send)
 
-    def _hear_sample(self, content: dict[str, Any], _buffers: Any) -> None:
-        name = str(content.get("name", ""))
+    def _take_sample(self, name: str) -> None:
         self._read_soon(lambda: self._take(sample_image(name)))
 
-    def _hear_preprocess(self, content: dict[str, Any], _buffers: Any) -> None:
-        choice = str(content.get("choice", "model"))
+    def _choose_preprocessing(self, choice: str) -> None:
+        known = dict(PREPROCESSING_CHOICES)
+        if choice not in known:
+            error = ImageError(f"'{choice}' is no preprocessing; legal are {', '.join(known)}.")
+            self.show_problem(error, field="preprocess")
+            return
         self._reader.later("choice", lambda _cancelled: self.set_trait("choice", choice))
 
-    def _hear_upload_start(self, content: dict[str, Any], _buffers: Any) -> None:
-        upload = str(content.get("id", ""))
-        with self._refusing(upload):
-            begun = self._upload.begin(upload, str(content.get("name", "")), content.get("size", 0))
-            self._acknowledge(begun.upload_id, begun.received, done=begun.done)
+    def _start_upload(self, id: str, name: str, size: int) -> None:  # noqa: A002 - the message's
+        with self._refusing(id):
+            begun = self._upload.begin(id, name, size)
+            self._acknowledge(id, begun.received, done=begun.done)
 
-    def _hear_upload_piece(self, content: dict[str, Any], buffers: Any) -> None:
-        upload = str(content.get("id", ""))
-        if upload != self._upload.active:
+    def _take_piece(self, id: str, offset: int, buffers: Any) -> None:  # noqa: A002
+        if id != self._upload.active:
             return  # late pieces of an upload that a newer one replaced
-        with self._refusing(upload):
-            piece = buffers[0] if buffers else b""
-            progress = self._upload.add(upload, content.get("offset", 0), piece)
-            self._acknowledge(upload, progress.received, done=progress.done)
+        with self._refusing(id):
+            progress = self._upload.add(id, offset, buffers[0] if buffers else b"")
+            self._acknowledge(id, progress.received, done=progress.done)
 
-    def _hear_upload_abort(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._upload.cancel(str(content.get("id", "")))
+    def _abort_upload(self, id: str) -> None:  # noqa: A002
+        self._upload.cancel(id)
 
     def _acknowledge(self, upload: str, received: int, *, done: bool) -> None:
         self.send({"type": "upload-ack", "id": upload, "received": received})
@@ -264,20 +259,22 @@ class ImageInput(Part):
 
         self._reader.later(asked, task)
 
-    def _refusing(self, upload: str) -> _Refusing:
-        return _Refusing(self, upload)
+    @contextlib.contextmanager
+    def _refusing(self, upload: str) -> Iterator[None]:
+        """Lets the page's upload end where Python refuses it; the error goes on."""
+        try:
+            yield
+        except BaseException:
+            if upload:
+                self.send({"type": "upload-refused", "id": upload})
+            raise
 
-
-class _Refusing:
-    """Lets the page's upload end where Python refuses it; the error goes on to the guard."""
-
-    def __init__(self, owner: ImageInput, upload: str) -> None:
-        self.owner = owner
-        self.upload = upload
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, *_rest: Any) -> None:
-        if kind is not None and self.upload:
-            self.owner.send({"type": "upload-refused", "id": self.upload})
+    handlers: ClassVar[Handlers] = {
+        **Part.handlers,
+        "pictures": _ask_pictures,
+        "sample": _take_sample,
+        "preprocess": _choose_preprocessing,
+        "upload-start": _start_upload,
+        "upload-piece": _take_piece,
+        "upload-abort": _abort_upload,
+    }

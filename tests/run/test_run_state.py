@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,6 @@ class Random(nn.Module):
         return self.conv(x) * (torch.rand(()) + random.random() + np.random.rand())  # noqa: S311
 
 
-@SOON
 def test_the_random_state_is_put_back() -> None:
     model = hookviz.load_model(Random(), device="cpu")
     before = random_state()
@@ -147,3 +147,26 @@ def test_the_random_state_is_put_back() -> None:
     assert random_state() == before
     hookviz.feature_maps(model, hookviz.sample_image(), "conv", stop_early=True)
     assert random_state() == before
+
+
+def test_another_threads_numbers_are_not_drawn_twice() -> None:
+    # The application runs models on a thread, beside a training loop on the main one.
+    drawn: list[float] = []
+
+    class Meanwhile(nn.Identity):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            begun.set()
+            assert ended.wait(10)
+            return x
+
+    begun, ended = threading.Event(), threading.Event()
+    model = hookviz.load_model(nn.Sequential(Meanwhile(), nn.Conv2d(3, 2, 3)), device="cpu")
+    image = hookviz.sample_image()
+    thread = threading.Thread(target=hookviz.feature_maps, args=(model, image, "1"))
+    thread.start()
+    assert begun.wait(10)
+    drawn += torch.rand(3).tolist()
+    ended.set()
+    thread.join()
+    drawn += torch.rand(3).tolist()
+    assert len(set(drawn)) == 6
