@@ -78,9 +78,9 @@ class Activation:
             (1, 3, 4, 4)
         """
         count = self.tensor.shape[0] if self.tensor.dim() else 0
-        if not -count <= index < count:
+        if not isinstance(index, int) or not -count <= index < count:
             raise LayerError(
-                f"'{self.layer}' {list(self.tensor.shape)} has no sample {index}; it has {count}."
+                f"'{self.layer}' {list(self.tensor.shape)} has no sample {index!r}; it has {count}."
             )
         start = index % count
         return replace(self, tensor=self.tensor[start : start + 1].clone())

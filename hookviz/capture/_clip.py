@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.optim import Optimizer
 
+from hookviz.capture._checks import check_choice
 from hookviz.capture._clip_limit import Limit, NonFinite, Over
 from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_tensor_hook
 from hookviz.errors import CaptureError
@@ -106,8 +107,11 @@ def clip_gradients(
         raise CaptureError(f"clip_gradients takes an nn.Module, not {type(model).__name__}.")
     if (value is None) == (norm is None):
         raise CaptureError("clip_gradients takes either value= or norm=, not both or neither.")
-    if when not in (None, "gradient", "backward", "step"):
-        raise CaptureError(f"when={when!r} is unknown; it is 'gradient', 'backward' or 'step'.")
+    check_choice("when", when, "gradient", "backward", "step", None)
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise CaptureError(
+            f"optimizer must be a torch.optim.Optimizer or None, not {type(optimizer).__name__}."
+        )
     if optimizer is not None and when != "step":
         raise CaptureError(f'optimizer= is for when="step", and when is {when!r}.')
     moment: When = when or ("backward" if value is None else "gradient")
@@ -190,9 +194,11 @@ class GradientClipping(StaysHere):
             (2 where a value is the limit); 0.0 where there is no gradient.
         """
         pairs = self._with_gradient()
-        total = float(self.limit.total_norm([gradient for _, gradient in pairs]))
+        total = self.limit.total_norm([gradient for _, gradient in pairs])
+        if total.is_meta:
+            raise CaptureError("The gradients are on the meta device and have no values to clip.")
         self.limit.clip_(pairs)
-        return total
+        return float(total)
 
     def remove(self) -> None:
         """Removes the hooks of this clipping and no other; again is harmless."""

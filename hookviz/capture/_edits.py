@@ -26,7 +26,7 @@ from hookviz._text import names_text
 from hookviz.capture._guard import bypass_compiled, watch_calls
 from hookviz.capture._hooks import parameter_names
 from hookviz.capture._layers import LayerTree
-from hookviz.capture._leaves import leaves
+from hookviz.capture._leaves import describe, leaves
 from hookviz.capture._module_hooks import (
     StaysHere,
     set_forward_hook,
@@ -146,9 +146,14 @@ class Editing(StaysHere):
             self._local.calls = {}
         return self
 
-    def end(self, token: Any, error: BaseException | None) -> None:  # noqa: ARG002 - Watcher
-        """The forward has ended, in whatever way."""
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:  # noqa: ARG002 - Watcher
+        """The forward has ended, in whatever way; one that an edit made fail says so."""
         self._local.depth -= 1
+        reshaped = self._local.__dict__.pop("reshaped", None)
+        if reshaped is None or not isinstance(error, RuntimeError | ValueError | IndexError):
+            return None
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        return CaptureError(f"The forward failed after an edit changed {reshaped}: {first}")
 
     def _call(self, index: int, name: str) -> tuple[int, bool]:
         """Which call of the layer this is, and whether checkpointing makes it again."""
@@ -206,7 +211,11 @@ class Editing(StaysHere):
             site = Site(name, module, call, one.kind, path, recomputed)
             if one.kind in ("output", "input"):
                 self._count(index)
-                return one.change(tensor, site)
+                changed = one.change(tensor, site)
+                if describe(changed) != describe(tensor):
+                    shapes = f"from {describe(tensor)} to {describe(changed)}"
+                    self._local.reshaped = f"{site} {shapes}"
+                return changed
             return self._with_gradient(index, tensor, site)
 
         new = change_leaves(parts, change)
@@ -221,7 +230,17 @@ class Editing(StaysHere):
             if not self._open:
                 return None
             self._count(index)
-            return self.edits[index].change(gradient, site)
+            new = self.edits[index].change(gradient, site)
+            same = (new.shape, new.dtype, new.device) == (
+                gradient.shape, gradient.dtype, gradient.device,
+            )  # fmt: skip
+            if not same:
+                raise CaptureError(
+                    f"{site} must stay of shape {tuple(gradient.shape)}, {gradient.dtype} on "
+                    f"{gradient.device}, but the edit made it {tuple(new.shape)}, {new.dtype} on "
+                    f"{new.device}."
+                )
+            return new
 
         # A copy of one's own: a hook on the tensor itself would also see what flows back from
         # elsewhere (a skip connection round the layer), would stay on a tensor of the user's, and

@@ -48,8 +48,8 @@ class Watcher(Protocol):
     def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object | None:
         """Called before; what it returns comes back in ``end``, None stands for "not mine"."""
 
-    def end(self, token: Any, error: BaseException | None) -> None:
-        """Called after, with the exception that ended the call, if any."""
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:
+        """Called after, with what ended the call, if any; may give an error in its place."""
 
 
 class _Guard:
@@ -74,6 +74,7 @@ class _Guard:
             call = module._call_impl  # noqa: SLF001 - what torch calls where the slot is empty
         begun: list[tuple[Watcher, object | None]] = []
         error: BaseException | None = None
+        said: Exception | None = None
         try:
             tracing = is_tracing()
             for watcher, set_while_tracing in self.watchers:
@@ -91,9 +92,13 @@ class _Guard:
         finally:
             for watcher, token in reversed(begun):
                 if token is not None:
-                    watcher.end(token, error)
-            # An exception holds this frame; keeping it here would close a circle.
-            del error
+                    said = watcher.end(token, error) or said
+            try:
+                if said is not None:
+                    raise said from error
+            finally:
+                # An exception holds this frame; keeping it here would close a circle.
+                del error, said
 
     def _called(self, frame: Any) -> nn.Module:
         """The module that is being called: this one, or a replica or copy that took its slot."""

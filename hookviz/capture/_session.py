@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.capture._activation import Activation, Kind
+from hookviz.capture._checks import check_choice, check_function
 from hookviz.capture._early import Stopper
 from hookviz.capture._gradients import GradientHooks
 from hookviz.capture._guard import EarlyStop, bypass_compiled, watch_calls
@@ -176,6 +177,14 @@ class Capture(StaysHere, Results):
                 "gradients.",
                 remedy="Use keep_graph=True as well and run backward from a captured output.",
             )
+        check_function("on_activation", on_activation)
+        check_function("cancelled", cancelled)
+        if not isinstance(stop_early, bool | Mapping):
+            raise CaptureError(
+                "stop_early must be True, False or a mapping from layers to numbers of calls, not "
+                f"{stop_early!r}."
+            )
+        check_choice("eval_mode", eval_mode, True, False, None)
         self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
         self._stop_early = stop_early
         self._eval_mode = eval_mode

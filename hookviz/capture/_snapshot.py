@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from hookviz._text import bytes_text
+from hookviz.capture._checks import check_count, check_function
 from hookviz.capture._module_hooks import is_tracing
 from hookviz.errors import CaptureError, DeviceError
 
-__all__ = ["CannotKeep", "Copying", "Snapshot", "Transform"]
+__all__ = ["CannotKeep", "Copying", "Snapshot", "Transform", "known_device"]
 
 Snapshot: TypeAlias = Callable[[Tensor], Tensor]
 Transform: TypeAlias = Callable[[Tensor], Tensor]
@@ -66,20 +67,14 @@ class Copying:
     def __post_init__(self) -> None:
         dtype, limit = self.dtype, self.memory_limit
         if self.device is not None:
-            object.__setattr__(self, "device", _device(self.device))
+            object.__setattr__(self, "device", known_device(self.device, "Captured tensors"))
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise CaptureError(
                 f"dtype must be a floating-point torch.dtype such as torch.float32, not {dtype!r}."
             )
-        function: object = self.transform
-        if function is not None and not callable(function):
-            raise CaptureError(
-                f"transform must be a function of a tensor, not {type(function).__name__}."
-            )
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0
-        ):
-            raise CaptureError(f"memory_limit is a positive number of bytes, not {limit!r}.")
+        check_function("transform", self.transform)
+        if limit is not None:
+            check_count("memory_limit (bytes)", limit, 1)
 
     def snapshot(self) -> Snapshot:
         """A function that copies tensors, with a memory limit that begins at nothing kept.
@@ -258,14 +253,17 @@ def _dtype_for(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype if tensor.is_floating_point() else tensor.dtype
 
 
-def _device(device: torch.device | str | int) -> torch.device:
+def known_device(device: torch.device | str | int, what: str) -> torch.device:
+    """A device that is there.
+
+    Raises:
+        DeviceError: It is unknown or absent, so that ``what`` cannot be moved there.
+    """
     try:
         place = torch.device(device)
         if place.type not in ("cpu", "meta"):
             torch.empty(0, device=place)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         first = str(error).splitlines()[0]
-        raise DeviceError(
-            f"Captured tensors cannot be moved to device '{device}': {first}"
-        ) from None
+        raise DeviceError(f"{what} cannot be moved to device '{device}': {first}") from None
     return place

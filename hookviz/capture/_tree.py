@@ -7,6 +7,7 @@ know: hooks, tensors, pictures.
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -192,6 +193,7 @@ class LayerTree:
                 )
             return found
         if callable(selector):
+            _check_predicate(selector)
             found = [n for n, m in self.modules.items() if selector(n, m)]
             if not found:
                 raise LayerError(f"No layer of {self.type} satisfies {said(selector)}.")
@@ -257,6 +259,17 @@ class LayerTree:
         return LayerError(
             f"{self.type} has no layer '{name}'{has}.{functional}", remedy=near or None
         )
+
+
+def _check_predicate(selector: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(selector).bind("", nn.Module())
+    except TypeError:
+        raise LayerError(
+            f"A predicate is called with a name and a module, which {said(selector)} does not take."
+        ) from None
+    except ValueError:  # it does not say what it takes
+        return
 
 
 def type_name(module: nn.Module) -> str:

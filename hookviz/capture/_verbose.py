@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from hookviz._text import bytes_text
+from hookviz.capture._checks import check_count
 from hookviz.capture._guard import bypass_compiled
 from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture._leaves import describe, leaves
@@ -119,8 +120,10 @@ class VerboseExecution(nn.Module):
         stream: TextIO | None = None,
     ) -> None:
         super().__init__()
-        if depth is not None and depth < 0:
-            raise CaptureError(f"depth={depth} is no depth; 0, 1, 2, … or None for all is.")
+        if depth is not None:
+            check_count("depth", depth, 0)
+        if stream is not None and not hasattr(stream, "write"):
+            raise CaptureError(f"stream must be a text file, not {type(stream).__name__}.")
         self.model = model
         self.depth = depth
         self.live = live
@@ -253,9 +256,16 @@ class _Telling:
                 self._write(_line(row.cells(), self._widths))
 
     def _write(self, line: str) -> None:
-        if self._stream is not None:
-            self._stream.write(line + "\n")
+        if self._stream is None:
+            return
+        try:
+            try:
+                self._stream.write(line + "\n")
+            except UnicodeEncodeError:
+                self._stream.write(line.encode("ascii", "replace").decode() + "\n")
             self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None  # closed meanwhile; the forward is worth more than its table
 
 
 def _wait(value: Any) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookviz.models import LoadedModel, load_model
-from hookviz.widget._choosing import is_at_hand
+from hookviz.models import LoadedModel, is_local, load_model
 from hookviz.widget._explorer import Explorer
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
@@ -54,7 +53,7 @@ def explore(
         (['0'], 'Choose an image.')
         >>> app.close()
     """
-    later = isinstance(model, str) and not is_at_hand(model)
+    later = isinstance(model, str) and not is_local(model)
     loaded: LoadedModel | None = None
     if not later:
         loaded = load_model("vgg16" if model is None else model, device=device)

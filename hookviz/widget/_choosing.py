@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
-from hookviz.models import LoadedModel, list_models, list_weights, load_model
+from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
 from hookviz.widget._results import return_memory
 
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
 
-__all__ = ["Choosing", "available_devices", "is_at_hand"]
+__all__ = ["Choosing", "available_devices"]
 
 
 def available_devices() -> list[str]:
@@ -36,16 +36,6 @@ def available_devices() -> list[str]:
     if torch.backends.mps.is_available():
         found.append("mps")
     return [*found, "cpu"]
-
-
-def is_at_hand(name: str) -> bool:
-    """Whether a model of that name can be loaded without a download.
-
-    Raises:
-        ModelError: The name is unknown.
-    """
-    weights = list_weights(name)
-    return name == "vgg16" or any(w.default and w.cached for w in weights)
 
 
 class Choosing:
@@ -71,13 +61,13 @@ class Choosing:
         self._given, self._last = None, {}
 
     def names(self) -> list[str]:
-        """What the model list shows."""
+        """What the model list shows; `load` also takes a typed "timm:NAME" or checkpoint's path."""
         given = [self._given.name] if self._given else []
         return [*given, *sorted(list_models())]
 
     def names_here(self) -> list[str]:
         """Those of them whose weights are on this machine."""
-        return [name for name in self.names() if self._is_given(name) or is_at_hand(name)]
+        return [name for name in self.names() if self._is_given(name) or is_local(name)]
 
     def full_size(self, model: LoadedModel) -> float:
         """Megabytes of the weights that a model's missing layers need; 0 where it is whole."""
@@ -89,13 +79,21 @@ class Choosing:
         return self._given is not None and name == self._given.name
 
     def weights(self, name: str) -> list[list[str]]:
-        """What the weights list shows for a model: value, text, what it means."""
+        """What the weights list shows for a model: value, text, what it means.
+
+        Raises:
+            ModelError: The name is unknown.
+        """
         if self._is_given(name):
             return [["auto", "its own", "The model of your notebook, as it is."]]
+        known = list_weights(name)
+        if [info.name for info in known] == ["auto"]:  # a checkpoint's path in place of a name
+            return [["auto", known[0].documentation, "The weights of this file."]]
         about = "The weights that are on this machine; where there are none, they are downloaded."
         choices = [["auto", "automatic", about]]
-        for info in list_weights(name):
-            state = "on this machine" if info.cached else f"download of {info.megabytes:.0f} MB"
+        for info in known:
+            size = f" of {info.megabytes:.0f} MB" if info.megabytes else ""
+            state = "on this machine" if info.cached else f"download{size}"
             about = info.documentation or state
             choices.append([info.name, f"{info.name} ({state})", about])
         choices.append(["none", "untrained", "Random weights: shapes are right, maps are not."])

@@ -22,7 +22,6 @@ from hookviz.images import (
     NetworkInput,
     Picture,
     Preprocessing,
-    UploadBuffer,
     network_input,
     read_image,
     sample_image,
@@ -30,6 +29,7 @@ from hookviz.images import (
 )
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers, Part
+from hookviz.widget._upload import UploadBuffer
 from hookviz.widget._worker import Worker
 
 __all__ = ["PREPROCESSING_CHOICES", "ImageInput"]

@@ -20,7 +20,7 @@ from torch import nn
 
 from hookviz.errors import WeightsError
 from hookviz.models import load_model
-from hookviz.models._checkpoints import HEADER_LIMIT, read_checkpoint
+from hookviz.models._checkpoint import HEADER_LIMIT, read_checkpoint
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookviz.errors import ModelError
 from hookviz.models import LoadedModel, expected_input, feed, load_model, predictions
-from hookviz.models._zoo import architecture
+from hookviz.models._torchvision import Architecture
 
 
 def picture(side: int = 64) -> Tensor:
@@ -87,7 +87,7 @@ def test_optical_flow_of_a_giant_picture_is_refused_before_it_eats_the_memory() 
 )
 def test_sizes_that_a_model_cannot_take_are_refused(name: str, side: int, parts: list[str]) -> None:
     with torch.device("meta"):
-        module = architecture(name).build()
+        module = Architecture(name).buildable.build()
     model = LoadedModel(module, name, "none", trained=False, builder=name, task="classification")
     with pytest.raises(ModelError) as caught:
         feed(model, picture(side))

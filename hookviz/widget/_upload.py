@@ -1,8 +1,5 @@
 """An upload that arrives in pieces.
 
-In: pieces of bytes with their place, from a browser. Out: the whole file's bytes, in order, or one
-sentence why not. Must not know: widgets, pictures.
-
 A file above about 10 MB in one message is lost on a default Jupyter server, so the page sends
 pieces of 2 MB and waits for each answer. Nothing the page says is believed: the size is checked at
 the first piece, memory is taken only for bytes that have arrived, and a piece that is not the next
@@ -15,9 +12,9 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from hookviz._text import bytes_text
 from hookviz.errors import ImageError
-from hookviz.images._limits import MAX_BYTES, megabytes
-from hookviz.images._picture import clean_name
+from hookviz.images import MAX_BYTES, clean_name
 
 __all__ = ["PIECE_BYTES", "UploadBuffer", "UploadProgress"]
 
@@ -109,7 +106,7 @@ class UploadBuffer:
             raise ImageError(f"The upload of '{label}' does not say how large the file is.")
         if size > self.max_bytes:
             raise ImageError(
-                f"'{label}' has {megabytes(size)}; at most {megabytes(self.max_bytes)} are read.",
+                f"'{label}' has {bytes_text(size)}; at most {bytes_text(self.max_bytes)} are read.",
                 remedy="Make it smaller.",
             )
         if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", str(sha256)):
@@ -202,7 +199,7 @@ class UploadBuffer:
         if offset > have:
             return f"the bytes from {have:,} to {offset:,} are missing"
         if count > MAX_PIECE_BYTES:
-            return f"a piece has {megabytes(count)}; {megabytes(MAX_PIECE_BYTES)} go at once"
+            return f"a piece has {bytes_text(count)}; {bytes_text(MAX_PIECE_BYTES)} go at once"
         if have + count > self._size:
             return f"more bytes arrived than the {self._size:,} that were announced"
         # Endless empty pieces would keep an upload alive for ever.

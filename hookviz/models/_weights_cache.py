@@ -1,10 +1,10 @@
-"""One file over HTTP: with progress, resumed where it broke, checked, whole or not at all.
+"""torch's cache of weights: what is in it, and downloads into it.
 
-In: a URL, a folder, the expected hash. Out: a whole file in that folder.
-Must not know: models, what the file holds.
-
-The file grows under a name of its own (``NAME.XXXX.partial``) in the same folder and is renamed
-when its hash is right; on every failure it is removed.
+The download is our own and not torch's, for three things that torch.hub lacks: a broken one goes
+on where it stopped (over up to 4 connections), it can be cancelled within a quarter of a second,
+and being offline is said within 5 seconds instead of after the system's time limits. The file grows
+under a name of its own (``NAME.XXXX.partial``) in the same folder and is renamed when its hash is
+right; on every failure it is removed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,38 @@ import hashlib
 import http.client
 import os
 import queue
+import re
 import shutil
 import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookviz.errors import RunCancelled, WeightsError
-from hookviz.models._progress import Progress, reporting
+import torch
+from tqdm import tqdm
 
-__all__ = ["CONNECT_SECONDS", "Progress", "download", "mirrored"]
+from hookviz.errors import RunCancelled, WeightsError
+from hookviz.models._checkpoint import read_checkpoint
+
+__all__ = [
+    "CONNECT_SECONDS",
+    "CachedFile",
+    "Progress",
+    "cache_folder",
+    "cached_files",
+    "download",
+    "fetch_state",
+    "is_whole",
+]
+
+Progress = Callable[[int, int, str], None]
+"""Called with bytes done, bytes in all (0 where unknown) and the file's name, 10 times a second
+at most, and once at the end."""
 
 CONNECT_SECONDS = 4.5
 """For name, connection and first answer together: offline has to be said within 5 seconds."""
@@ -36,6 +54,8 @@ STALL_SECONDS = 20.0
 ATTEMPTS = 4
 """Connections for one file, the first one included."""
 _PIECE = 1 << 17
+_REPORT_SECONDS = 0.1
+_HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")  # the rule of torch.hub
 
 
 class _BrokenError(Exception):
@@ -83,7 +103,7 @@ def download(
             shutil.copyfile(start_from, partial)
         else:
             partial.touch(exist_ok=False)
-        with reporting(progress, target.name) as report:
+        with _reporting(progress, target.name) as report:
             _fetch_checked(url, partial, expected, report, cancelled or (lambda: False))
         partial.replace(target)
     except OSError as error:
@@ -278,3 +298,180 @@ def mirrored(url: str) -> str:
     if not host.startswith(("http://", "https://")):
         return url
     return f"{host}/{url.partition('://')[2].partition('/')[2]}"
+
+
+@contextlib.contextmanager
+def _reporting(progress: bool | Progress, name: str) -> Iterator[Progress]:
+    """A callable that is cheap to call for every piece."""
+    bar: Any = None
+    last = 0.0
+    state = (0, 0)
+
+    def tell(done: int, total: int) -> None:
+        nonlocal bar
+        if callable(progress):
+            progress(done, total, name)
+        elif progress and done:
+            if bar is None:  # not before something arrives: offline shows a sentence, no bar
+                bar = tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=name)
+            bar.total = total or None
+            bar.update(done - bar.n)
+
+    def report(done: int, total: int, _name: str) -> None:
+        nonlocal last, state
+        state = (done, total)
+        now = time.monotonic()
+        if now - last >= _REPORT_SECONDS:
+            last = now
+            tell(done, total)
+
+    try:
+        yield report
+        tell(*state)
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CachedFile:
+    """A file in torch's cache.
+
+    Attributes:
+        path: Where it lies.
+        bytes: Its size.
+        models: Which weights it is, for example ("vgg16 IMAGENET1K_V1",); () where unknown.
+        state: "whole" (hash checked), "corrupt", "partial" (left by a broken download),
+            "unchecked", or "no hash" (its name carries none).
+    """
+
+    path: Path
+    bytes: int
+    models: tuple[str, ...]
+    state: str
+
+
+def cache_folder() -> Path:
+    """Where torch keeps downloaded weights: ``torch.hub.get_dir()/checkpoints``."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def expected_hash(file: str) -> str:
+    """The beginning of a file's SHA-256 that its name carries; "" where it carries none.
+
+    Examples:
+        >>> expected_hash("resnet18-f37072fd.pth")
+        'f37072fd'
+        >>> expected_hash("my.pth")
+        ''
+    """
+    match = _HASH_IN_NAME.search(file)
+    return match.group(1) if match else ""
+
+
+_checked: dict[tuple[str, int, int, int], str] = {}
+
+
+def file_hash(path: Path, cancelled: Callable[[], bool] | None = None) -> str:
+    """A file's SHA-256; remembered while its size and times of change stay the same.
+
+    Raises:
+        OSError: The file cannot be read.
+        RunCancelled: ``cancelled`` said so.
+    """
+    stat = path.stat()
+    key = (str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+    if key not in _checked:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while piece := file.read(1 << 22):
+                if cancelled is not None and cancelled():
+                    raise RunCancelled(f"Checking {path.name} was cancelled.")
+                digest.update(piece)
+        _checked[key] = digest.hexdigest()
+    return _checked[key]
+
+
+def hash_matches(path: Path, cancelled: Callable[[], bool] | None = None) -> bool:
+    """Whether a file is what its name says; True where the name carries no hash."""
+    expected = expected_hash(path.name)
+    return not expected or file_hash(path, cancelled).startswith(expected)
+
+
+def is_whole(path: Path, cancelled: Callable[[], bool] | None = None) -> bool:
+    """Whether a file is there, has something in it, and its hash is right."""
+    try:
+        return path.is_file() and path.stat().st_size > 0 and hash_matches(path, cancelled)
+    except OSError:
+        return False
+
+
+def fetch_state(
+    url: str,
+    *,
+    progress: bool | Progress = True,
+    cancelled: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """The state dict behind a URL, from the cache or downloaded into it.
+
+    A file in the cache with a wrong hash is fetched again: resumed where it is only cut off, and
+    replaced when the new one is whole.
+
+    Raises:
+        WeightsError: Not there and not to be had; names the file, the folder and the way out.
+        RunCancelled: ``cancelled`` said so.
+    """
+    path = cache_folder() / url.rpartition("/")[2]
+    if not is_whole(path, cancelled):
+        cached = path.is_file()
+        damaged = "the file there is damaged and " if cached else ""
+        download(
+            mirrored(url),
+            path,
+            expected=expected_hash(path.name),
+            start_from=path if cached and path.stat().st_size else None,
+            progress=progress,
+            cancelled=cancelled,
+            remedy=f"Put {path.name} into {path.parent} ({damaged}it is at {url}), or use "
+            "weights=None for an untrained model.",
+        )
+    content = read_checkpoint(path)
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path.name} holds a {type(content).__name__}, no state dict.")
+    return content
+
+
+def cached_files(owners: Mapping[str, tuple[str, ...]], *, check: bool = False) -> list[CachedFile]:
+    """What torch's cache holds.
+
+    Args:
+        owners: Which weights a file is, by its name.
+        check: Read every file and compare its hash with its name (about a second per GB).
+
+    Returns:
+        Its files by name; empty where the folder does not exist.
+    """
+    try:
+        paths = sorted(path for path in cache_folder().iterdir() if path.is_file())
+    except OSError:
+        return []
+    return [
+        CachedFile(path, path.stat().st_size, owners.get(path.name, ()), _state(path, check))
+        for path in paths
+    ]
+
+
+def _state(path: Path, check: bool) -> str:
+    if path.suffix == ".partial":
+        return "partial"
+    if not expected_hash(path.name):
+        return "no hash"
+    if not check:
+        return "unchecked"
+    try:
+        return "whole" if hash_matches(path) else "corrupt"
+    except OSError:
+        return "unchecked"

@@ -1,7 +1,4 @@
-"""How a model is called with a picture.
-
-In: a LoadedModel and an image batch. Out: the arguments of its forward.
-Must not know: pictures, hooks, who calls the model.
+"""How a model is called with an image.
 
 Conventions: classifiers, segmentation and modules of one's own take the batch (N, 3, H, W);
 torchvision's detection takes a list of (3, H, W); video takes (N, 3, T, H, W), the picture
@@ -17,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
+import torchvision.models as tv
 from torch import Tensor, nn
 
 from hookviz.errors import ModelError
-from hookviz.models._loaded import LoadedModel, Task
-from hookviz.models._zoo import min_size
+from hookviz.models._loaded_model import LoadedModel, Task
 
 __all__ = [
     "InputHints",
@@ -30,6 +27,7 @@ __all__ = [
     "fixed_size",
     "infer_task",
     "is_hugging_face",
+    "min_size",
     "unwrapped",
 ]
 
@@ -86,6 +84,15 @@ def is_hugging_face(module: nn.Module) -> bool:
     )
 
 
+def min_size(builder: str) -> tuple[int, int]:
+    """The smallest (height, width) that torchvision states for a builder; (1, 1) where none."""
+    if builder not in tv.list_models():
+        return 1, 1
+    default = getattr(tv.get_model_weights(builder), "DEFAULT", None)
+    height, width = (1, 1) if default is None else default.meta.get("min_size", (1, 1))
+    return int(height), int(width)
+
+
 def infer_task(module: nn.Module) -> Task:
     """What a module answers, told by its class; "unknown" for classes of one's own."""
     module = unwrapped(module)
@@ -114,7 +121,7 @@ def expected_input(model: LoadedModel) -> InputHints:
     """
     module = unwrapped(model.module)
     fixed = fixed_size(module)
-    smallest = fixed or (min_size(model.builder) if model.builder else (1, 1))
+    smallest = fixed or min_size(model.builder)
     if is_hugging_face(module):
         return _hugging_face_hints(module)
     if model.task == "detection":
@@ -146,6 +153,8 @@ def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str,
     Raises:
         ModelError: The model cannot take such an image, or needs more than an image.
     """
+    if not isinstance(tensor, Tensor):
+        raise ModelError(f"A model is fed with a tensor (N, 3, H, W), not {type(tensor).__name__}.")
     if tensor.ndim == 3:
         tensor = tensor[None]
     if tensor.ndim != 4 or not tensor.is_floating_point() or 0 in tensor.shape:
@@ -155,6 +164,8 @@ def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str,
         )
     hints = expected_input(model)
     _check_size(model.name, hints, tensor)
+    if tensor.is_meta and model.device.type != "meta":
+        raise ModelError("The images are on the meta device and have no values.")
     batch = tensor.to(device=model.device, dtype=model.dtype)
     if hints.channels == 1 and batch.shape[1] == 3:
         weight = batch.new_tensor(_LUMA)[None, :, None, None]
