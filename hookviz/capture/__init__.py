@@ -22,6 +22,7 @@ from hookviz.capture._effect import Effect, effect
 from hookviz.capture._layers import LayerInfo, LayerSelector, list_layers, select_layers
 from hookviz.capture._loaders import extract_features
 from hookviz.capture._session import Capture
+from hookviz.capture._shapes import layer_shapes
 from hookviz.capture._sites import Edit
 from hookviz.capture._verbose import ExecutionRow, VerboseExecution
 from hookviz.capture._wrappers import FeatureExtractor
@@ -45,6 +46,7 @@ __all__ = [
     "edit",
     "effect",
     "extract_features",
+    "layer_shapes",
     "list_layers",
     "patch",
     "replace_gradient",

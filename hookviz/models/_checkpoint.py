@@ -107,7 +107,8 @@ def own_content(weights: Any, name: str) -> tuple[Any, str]:
     if is_path(weights):
         path = expanded(weights)
         return read_checkpoint(path), path.name
-    raise WeightsError(f"Weights for {name} are a path to a file or a state dict, not {weights!r}.")
+    given = repr(weights) if isinstance(weights, str) else type(weights).__name__
+    raise WeightsError(f"Weights for {name} are a path to a file or a state dict, not {given}.")
 
 
 def is_path(weights: Any) -> bool:
@@ -196,7 +197,8 @@ def _alike(path: Path) -> str:
         names = [entry.name for entry in itertools.islice(os.scandir(path.parent), 10_000)]
     except OSError:
         return ""
-    near = closest(path.name, [name for name in names if name.lower().endswith(SUFFIXES)])
+    names = [n for n in names if n.lower().endswith(SUFFIXES) and (path.parent / n).is_file()]
+    near = closest(path.name, names)
     return f"In that folder: {', '.join(near)}." if near else ""
 
 

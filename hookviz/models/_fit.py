@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -223,13 +224,15 @@ class Buildable:
         Raises:
             ModelError: The number of classes is none, or the library cannot build the module.
         """
-        whole = isinstance(num_classes, int) and not isinstance(num_classes, bool)
-        if num_classes is not None and not (whole and 1 <= num_classes <= MOST_CLASSES):
-            raise ModelError(
-                f"num_classes is a whole number from 1 to {MOST_CLASSES}, not {num_classes!r}."
-            )
         if num_classes is not None:
-            options["num_classes"] = num_classes
+            whole = isinstance(num_classes, Integral) and not isinstance(num_classes, bool)
+            if not (whole and 1 <= num_classes <= MOST_CLASSES):
+                raise ModelError(
+                    f"num_classes is a whole number from 1 to {MOST_CLASSES}, not {num_classes!r}."
+                )
+            if self.default_classes is None:
+                raise ModelError(f"'{self.name}' has no classes whose number could be chosen.")
+            options["num_classes"] = int(num_classes)
         try:
             return build(lambda: self.make(**options), values)
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
@@ -349,7 +352,11 @@ def fit_module(
     def fresh() -> nn.Module:
         return copy_module(original, name).eval()
 
-    state = dict(original.state_dict())
+    try:
+        state = dict(original.state_dict())
+    except Exception as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"The module '{name}' gives no state dict ({first}).") from error
     loaded = _load_own(fresh, content, state, None)
     if loaded is not None:
         module, used = loaded
@@ -425,7 +432,7 @@ def _load_own(
             try:
                 given = selection.state_dict()
                 given = given if change is None else change(module, given)
-                module.load_state_dict(given, strict=True)
+                _fill(module, given, strict=True)
             except Exception:  # noqa: BLE001, S112 - modules raise whatever they like; the comparison says what is wrong
                 continue
             return module, selection
@@ -662,7 +669,26 @@ def _load_matched(module: nn.Module, selection: Selection, report: WeightsReport
     state: Any = OrderedDict((n, v) for n, v in selection.values.items() if n in wanted)
     # The versions of the module's classes, which some (MNASNet) insist on when they load.
     state._metadata = getattr(module.state_dict(), "_metadata", {})  # noqa: SLF001 - torch's name for them
-    module.load_state_dict(state, strict=False)
+    _fill(module, state, strict=False)
+
+
+def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
+    """Load a state dict.
+
+    Nothing can be copied into a module on the meta device: it gets tensors of its own.
+    """
+    empty = any(torch.is_tensor(v) and v.is_meta for v in module.state_dict().values())
+    if empty:
+        metadata = getattr(state, "_metadata", None)
+        own = {n: v.detach().clone() if torch.is_tensor(v) else v for n, v in state.items()}
+        state = Selection("", "", own, metadata, (), 0).state_dict()
+    module.load_state_dict(state, strict=strict, assign=empty)
+    left = [n for n, tensor in module.named_buffers() if empty and tensor.is_meta]
+    if left:
+        raise ModelError(
+            f"The module was built on the meta device, and no file has its {_some(tuple(left))}.",
+            remedy="Build it on the CPU, then pass it in.",
+        )
 
 
 def _advice(what: Buildable, content: Any) -> str:

@@ -7,11 +7,9 @@ number is drawn, and a forward of a large model takes milliseconds.
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+
+from hookviz._meta import without_values
 
 __all__ = ["InputSize", "find_input_size"]
 
@@ -125,7 +125,7 @@ class _Trials:
         if isinstance(module, torch.jit.ScriptModule) or any(map(is_lazy, weights)):
             return None
         try:
-            twin = _without_values(module).eval()
+            twin = without_values(module).eval()
         except Exception:  # noqa: BLE001 - whatever a class's own __deepcopy__ raises
             return None
         first = next((part for part in twin.modules() if isinstance(part, _CONVOLUTIONS)), None)
@@ -230,24 +230,6 @@ def _check_features(layer: nn.Module, args: tuple[Any, ...]) -> None:
         got = args[0].shape[-1]
         if got != layer.in_features:
             raise _Misfit(got, layer.in_features)
-
-
-def _without_values(module: nn.Module) -> nn.Module:
-    """A copy on the meta device without hooks."""
-    memo: dict[int, Any] = {}
-    with torch.inference_mode(mode=False), torch.no_grad():
-        for part in module.modules():
-            for name, value in vars(part).items():
-                if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
-                    memo[id(value)] = OrderedDict()
-                elif isinstance(value, Tensor):
-                    memo[id(value)] = torch.empty_like(value, device="meta")
-            for buffer in part.buffers(recurse=False):
-                memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-            for weight in part.parameters(recurse=False):
-                empty = torch.empty_like(weight, device="meta")
-                memo[id(weight)] = nn.Parameter(empty, requires_grad=False)
-        return copy.deepcopy(module, memo)
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:

@@ -6,7 +6,7 @@ what is loaded nor change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +99,10 @@ def load_model(
     """
     chosen_dtype = choose_dtype(dtype)
     preprocess = _checked(preprocess)
+    if categories is not None:
+        if isinstance(categories, str) or not isinstance(categories, Iterable):
+            raise ModelError(f"categories are a list of class names, not {categories!r}.")
+        categories = tuple(map(str, categories))
     own: object = model.builder or model.module if isinstance(model, LoadedModel) else model
     request = Request(weights, progress, cancelled, num_classes, strict, preprocess, categories)
     in_place = isinstance(own, nn.Module) and str(device) == "auto"
@@ -113,7 +117,7 @@ def load_model(
     given = {
         "name": name or None,
         "preprocess": preprocess,
-        "categories": None if categories is None else tuple(categories),
+        "categories": categories,
     }
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(loaded, **changes) if changes else loaded
@@ -143,12 +147,13 @@ def _source(model: object, request: Request) -> ModelSource:
             return source
     if not isinstance(model, str):
         raise ModelError(
-            f"A model is a name or a torch.nn.Module, not a {type(model).__name__}.",
+            f"A model is a name or a torch.nn.Module, not {type(model).__name__}.",
             remedy="Pass for example 'vgg16', or the module itself (not its class).",
         )
     names = list_models()
+    shown = model if len(model) <= 100 else f"{model[:100]}…"
     raise ModelError(
-        f"Unknown model '{model}': legal are torchvision's {len(names)} names, 'timm:NAME', a "
+        f"Unknown model '{shown}': legal are torchvision's {len(names)} names, 'timm:NAME', a "
         "checkpoint's path or a module.",
         remedy=did_you_mean(model.strip().lower().replace("-", "_"), names) or None,
     )

@@ -86,9 +86,13 @@ class LoadedModel:
     def weights_hash(self) -> str:
         """Twelve hex digits of a SHA-256 over names, shapes, dtypes and values of the state dict.
 
-        Computed when first asked for, and again after the values changed.
+        Computed when first asked for, and again after the values changed; "" where the module
+        gives no state dict.
         """
-        state = self.module.state_dict()
+        try:
+            state = dict(self.module.state_dict())
+        except Exception:  # noqa: BLE001 - a class of the user's may do anything there
+            return ""
         version = _version(state)
         if version is None:
             return _hash_state(state)
@@ -114,7 +118,8 @@ class LoadedModel:
             DeviceError: The device is unknown, absent or out of memory.
             ModelError: The module was passed in and cannot be copied.
         """
-        target = choose_device(device)
+        here = isinstance(device, torch.device) and same_device(device, self.device)
+        target = self.device if here else choose_device(device)
         if same_device(self.device, target) and dtype in (None, self.dtype):
             return self
         module = copy_module(self.module, self.name) if self.passed_in else self.module

@@ -153,6 +153,8 @@ def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str,
     Raises:
         ModelError: The model cannot take such an image, or needs more than an image.
     """
+    if not isinstance(tensor, Tensor):
+        raise ModelError(f"A model is fed with a tensor (N, 3, H, W), not {type(tensor).__name__}.")
     if tensor.ndim == 3:
         tensor = tensor[None]
     if tensor.ndim != 4 or not tensor.is_floating_point() or 0 in tensor.shape:
@@ -162,6 +164,8 @@ def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str,
         )
     hints = expected_input(model)
     _check_size(model.name, hints, tensor)
+    if tensor.is_meta and model.device.type != "meta":
+        raise ModelError("The images are on the meta device and have no values.")
     batch = tensor.to(device=model.device, dtype=model.dtype)
     if hints.channels == 1 and batch.shape[1] == 3:
         weight = batch.new_tensor(_LUMA)[None, :, None, None]

@@ -42,6 +42,8 @@ class OwnModule(ModelSource):
                 "TorchScript modules are not supported: their layers cannot be hooked.",
                 remedy="Pass the Python model that it was made from.",
             )
+        if request.num_classes is not None:
+            raise ModelError("num_classes goes with a model's name; a module has its own.")
         inner = unwrapped(model)
         name = type(inner).__name__
         names = tuple(request.categories or ()) or _config_names(inner)

@@ -97,8 +97,9 @@ class Timm(ModelSource):
             (module, text), note = _pretrained(name), ""
             names = _imagenet(getattr(module, "num_classes", None))
         else:
+            given = repr(weights) if isinstance(weights, str) else type(weights).__name__
             raise WeightsError(
-                f"'{what.name}' takes weights='DEFAULT', None or a path, not {weights!r}.",
+                f"'{what.name}' takes weights='DEFAULT', None or a path, not {given}.",
                 remedy="Other weights of timm are part of the name: 'timm:resnet18.a1_in1k'.",
             )
         return LoadedModel(
@@ -145,11 +146,14 @@ def _buildable(name: str) -> Buildable:
         ModelError: timm is not installed or has no such model.
     """
     timm = _timm()
-    base = name.partition(".")[0]
-    if base not in timm.list_models():
+    base, _, tag = name.partition(".")
+    names = timm.list_models(pretrained=True) if tag else timm.list_models()
+    if name not in names:
+        others = [n for n in names if n.partition(".")[0] == base]
+        choices = others or timm.list_models()
         raise ModelError(
             f"timm {timm.__version__} has no model '{name}'.",
-            remedy=did_you_mean(base, timm.list_models()) or None,
+            remedy=did_you_mean(name, choices) or did_you_mean(base, choices) or None,
         )
     return Buildable(
         f"{PREFIX}{name}",

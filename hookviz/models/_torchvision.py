@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from typing import Any, cast
 
@@ -187,14 +188,15 @@ def find_member(arch: Architecture, weights: Any) -> Any:
     """
     if any(weights is member for member in arch.members):
         return weights
-    owner, _, asked = str(weights).rpartition(".")
+    given = str(weights) if isinstance(weights, str | Enum) else type(weights).__name__
+    owner, _, asked = given.rpartition(".")
     by_name = {member.name: member for member in tv.get_model_weights(arch.name)}
     if arch.default is not None:
         by_name["DEFAULT"] = arch.default
     if asked.upper() in by_name and owner in ("", *(type(m).__name__ for m in arch.members)):
         return by_name[asked.upper()]
     raise WeightsError(
-        f"'{arch.name}' has no weights '{weights}': legal are {', '.join([*by_name, 'None'])}, or "
+        f"'{arch.name}' has no weights '{given}': legal are {', '.join([*by_name, 'None'])}, or "
         "a path to a file.",
         remedy=did_you_mean(asked.upper(), by_name) or None,
     )
@@ -233,7 +235,7 @@ class Torchvision(ModelSource):
 
     def names(self, search: str) -> list[str]:
         """The names that contain every word of the search, or match it as a glob."""
-        words = search.lower().split()
+        words = str(search or "").lower().split()
         return [
             arch.name
             for arch in architectures()
