@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export._facts import RunFacts, base_name, hidden_paths, utc_text
 from hookviz.export._metadata import UNTRAINED
 

@@ -63,7 +63,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export._facts import RunFacts, base_name, hidden_paths, utc_text
 from hookviz.export._png import png_bytes_of, read_texts

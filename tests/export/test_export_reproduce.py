@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export import RunFacts, needs_inputs, read_png_facts, reproduce_png, write_export
 from hookviz.export._png import text_chunks, with_texts
