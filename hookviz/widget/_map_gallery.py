@@ -287,6 +287,8 @@ class MapGallery(Part):
         reasons: list[RenderError] = []
         first = self.current
         for card in sorted(self.shown_cards, key=lambda card: card is not first):
+            if card.statistics:
+                continue  # statistics are of all channels
             try:
                 painted = self._painted(card, options.replace(page=0))
             except RenderError:

@@ -24,6 +24,7 @@ from hookviz.widget._layer_tree import row_facts
 from hookviz.widget._painting import Origin
 from hookviz.widget._results import return_memory
 from hookviz.widget._shapes import expected_rows
+from hookviz.widget._worker import Cancelled
 
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
@@ -103,9 +104,11 @@ class Running:
         side = app.image_input.preprocessing.crop or (224, 224)
         shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
 
-        def task(_cancelled: Any) -> None:
-            found = expected_rows(model, shape)
-            if app.model is model and found.rows:
+        def task(cancelled: Cancelled) -> None:
+            found = expected_rows(model, shape, cancelled)
+            if cancelled():
+                app.jobs.later("expect", task)  # after the run, which goes first
+            elif app.model is model and found.rows:
                 app.expected = found
                 # What a run found out is truer than what was foreseen.
                 known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
