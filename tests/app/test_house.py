@@ -101,7 +101,8 @@ def test_nothing_reaches_past_the_face_of_a_package(path: Path) -> None:
 
 def test_reaching_past_a_face_is_seen() -> None:
     name = min(path.stem for path in (PACKAGE / "models").glob("_[a-z]*.py"))
-    text = f"from hookviz.models import {name}\nfrom hookviz.models.{name} import x\nimport hookviz.run"
+    text = f"from hookviz.models import {name}\nfrom hookviz.models.{name} import x\n"
+    text += "import hookviz.run"
     assert imports_past_a_face(PACKAGE / "capture" / "x.py", text) == [
         f"hookviz.models.{name}",
         f"hookviz.models.{name}.x",
