@@ -152,7 +152,7 @@ class Exporting:
         app.clear_problem()
 
         def progress(done: int, total: int, file: str) -> None:
-            app.progress(f"Exporting: {file}", done, total)
+            app.progress(f"Exporting {file} …", done, total, "files")
 
         options = {**options, "progress": progress, "cancelled": cancelled}
         try:
