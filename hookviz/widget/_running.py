@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hookviz._text import shape_text
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel
