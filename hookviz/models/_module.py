@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from hookviz.errors import ModelError
+from hookviz.images import Preprocessing
 from hookviz.models._checkpoint import own_content
 from hookviz.models._fit import fit_module
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request
 from hookviz.models._model_inputs import infer_task, is_hugging_face, unwrapped
-from hookviz.models._presets import classification_preset
 from hookviz.models._state_dict import class_names
 
 __all__ = ["OwnModule"]
@@ -48,7 +48,7 @@ class OwnModule(ModelSource):
         names = tuple(request.categories or ()) or _config_names(inner)
         preprocess, note = None, ""
         if request.preprocess is None and is_hugging_face(inner):
-            preprocess, note = _assumed_preset(inner)
+            preprocess, note = _assumed_preprocessing(inner)
         loaded = LoadedModel(
             module=model,
             name=name,
@@ -98,14 +98,11 @@ def _outputs(module: nn.Module) -> int | None:
     return count
 
 
-def _assumed_preset(module: nn.Module) -> tuple[Any, str]:
+def _assumed_preprocessing(module: nn.Module) -> tuple[Preprocessing, str]:
     size = getattr(getattr(module, "config", None), "image_size", None)
-    sides = [size, size] if isinstance(size, int) else list(size or (224, 224))
-    from torchvision.transforms import InterpolationMode
-
+    sides = (size, size) if isinstance(size, int) else tuple(size or (224, 224))
     half = (0.5, 0.5, 0.5)
-    preset = classification_preset(sides, sides, half, half, InterpolationMode.BILINEAR)
-    return preset, (
+    return Preprocessing(resize=sides, crop=sides, fit="crop", mean=half, std=half), (
         "Preprocessing assumed (mean and std 0.5); pass preprocess=AutoImageProcessor… for the "
         "model's own."
     )
