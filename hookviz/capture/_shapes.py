@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookviz._meta import without_values
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.capture._rebuild import change_leaves
 from hookviz.capture._session import Capture
 from hookviz.errors import CaptureError, HookvizError
@@ -22,6 +22,8 @@ def layer_shapes(
     module: nn.Module,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    cancelled: Callable[[], bool] | None = None,
 ) -> tuple[Activation, ...]:
     """The outputs of every layer as tensors that have a shape and a dtype, but no values.
 
@@ -32,6 +34,7 @@ def layer_shapes(
         module: The model, left as it is.
         args: What it would be called with. Of tensors the shapes and dtypes alone count.
         kwargs: The keyword arguments.
+        cancelled: Asked before every module's call; True ends it with RunCancelled.
 
     Returns:
         One record per output tensor and call, in order of execution (of completion), the model
@@ -52,7 +55,9 @@ def layer_shapes(
         with (
             torch.inference_mode(mode=False),
             torch.no_grad(),
-            Capture(without_values(module), lambda *_: True, eval_mode=True) as capture,
+            Capture(
+                without_values(module), lambda *_: True, eval_mode=True, cancelled=cancelled
+            ) as capture,
         ):
             capture.run(*args, **kwargs)
     except HookvizError:

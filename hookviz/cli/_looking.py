@@ -143,6 +143,15 @@ def _image_source(image: str) -> Any:
     "--out", default="hookviz_exports", show_default=True, help="The run's new folder is made here."
 )
 @click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["png", "svg", "pdf"]),
+    multiple=True,
+    default=["png"],
+    show_default=True,
+    help="Of the grids; repeat it for several.",
+)
+@click.option(
     "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
 )
 @click.option(
@@ -164,6 +173,7 @@ def maps(
     model: str,
     layer_names: tuple[str, ...],
     out: str,
+    formats: tuple[str, ...],
     channels: str | None,
     values: str | None,
     cmap: str,
@@ -172,7 +182,7 @@ def maps(
     weights: str,
     device: str,
 ) -> None:
-    """Write the feature maps of IMAGE as PNG grids with a manifest.
+    """Write the feature maps of IMAGE as grids with a manifest.
 
     IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
     """
@@ -201,7 +211,7 @@ def maps(
         click.echo(f"{layer}: no activation: {reason}.", err=True)
     if not run.activations:
         raise HookvizError("None of the layers gave an activation, so nothing was written.")
-    what = {"grids", "input"}
+    what = {"input", *("grids" if form == "png" else form for form in formats)}
     extra: dict[str, Any] = {}
     if channels is not None:
         what.add("channels")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import traitlets
 from matplotlib.figure import Figure
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
 from hookviz.widget._bundle import built
@@ -287,6 +287,8 @@ class MapGallery(Part):
         reasons: list[RenderError] = []
         first = self.current
         for card in sorted(self.shown_cards, key=lambda card: card is not first):
+            if card.statistics:
+                continue  # statistics are of all channels
             try:
                 painted = self._painted(card, options.replace(page=0))
             except RenderError:

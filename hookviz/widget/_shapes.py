@@ -6,7 +6,7 @@ of them before their first run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,19 +35,22 @@ class Expected:
     order: dict[str, int] = field(default_factory=dict)
 
 
-def expected_rows(model: LoadedModel, shape: Sequence[int]) -> Expected:
+def expected_rows(
+    model: LoadedModel, shape: Sequence[int], cancelled: Callable[[], bool] | None = None
+) -> Expected:
     """What each layer will answer to an input of a shape.
 
     Args:
         model: The model; left as it is.
-        shape: (N, 3, H, W).
+        shape: (N, C, H, W).
+        cancelled: Asked before every module; True ends it, and nothing is known.
 
     Returns:
         Layers' shapes, bytes and order; all empty where that cannot be known.
     """
     try:
         args, kwargs = feed(model, torch.zeros(tuple(shape), device=model.device))
-        found = layer_shapes(model.module, args, kwargs)
+        found = layer_shapes(model.module, args, kwargs, cancelled=cancelled)
     except Exception:  # noqa: BLE001 - an estimate that fails is no fault: nothing is shown then
         return Expected()
     calls: dict[str, list[tuple[tuple[int, ...], int]]] = {}

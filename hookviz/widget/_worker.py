@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 __all__ = ["Cancelled", "Task", "Worker"]
@@ -97,7 +98,7 @@ class Worker:
 
         Args:
             key: What the task is about.
-            task: Called like a job's.
+            task: Called with a function that says whether a job waits, or the thread is to end.
             delay: Seconds before its turn. Where a task of that key waits already, the earlier of
                 the two times counts, so that a stream of events cannot put it off for ever;
                 `forget` the key first to begin anew.
@@ -180,7 +181,10 @@ class Worker:
         now = time.monotonic()
         return [key for key, (due, _) in self._tasks.items() if due <= now]
 
-    def _next(self) -> Task | None:
+    def _has_job(self) -> bool:
+        return self._job is not None or self._closed
+
+    def _next(self) -> Callable[[], object] | None:
         with self._lock:
             self._busy, self._working = "", False
             self._lock.notify_all()
@@ -189,11 +193,11 @@ class Worker:
                 if self._job:
                     self._working = True
                     (self._busy, task), self._job = self._job, None
-                    return task
+                    return partial(task, self._cancel.is_set)
                 if keys := self._due():
                     self._working = True
                     key = keys[0] if self._rank is None else min(keys, key=self._rank)
-                    return self._tasks.pop(key)[1]
+                    return partial(self._tasks.pop(key)[1], self._has_job)
                 now = time.monotonic()
                 if self._tasks:
                     self._lock.wait(max(0.0, min(due for due, _ in self._tasks.values()) - now))
@@ -209,7 +213,7 @@ class Worker:
         try:
             while (task := self._next()) is not None:
                 try:
-                    task(self._cancel.is_set)
+                    task()
                 except BaseException as error:  # noqa: BLE001 - a failing task must not end the thread
                     if not _exiting:
                         with contextlib.suppress(Exception):

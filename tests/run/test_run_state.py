@@ -97,12 +97,7 @@ SWITCHED: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
 }
 
 
-SOON = pytest.mark.xfail(strict=False, reason="the rooms below do not do it yet")
-
-
-@pytest.mark.parametrize(
-    "switch", [pytest.param(s, marks=SOON) if "meta" in s else s for s in SWITCHED]
-)
+@pytest.mark.parametrize("switch", SWITCHED)
 def test_a_run_its_figures_files_and_their_redrawing_are_the_same_under_every_switch(
     switch: str, model: hookviz.LoadedModel, tmp_path: Path
 ) -> None:
