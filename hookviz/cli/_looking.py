@@ -134,7 +134,10 @@ def _image_source(image: str) -> Any:
 @click.command(cls=SentenceCommand)
 @click.argument("image")
 @click.option(
-    "--model", default="vgg16", show_default=True, help="A torchvision name, timm:NAME or a checkpoint."
+    "--model",
+    default="vgg16",
+    show_default=True,
+    help="A torchvision name, timm:NAME or a checkpoint.",
 )
 @click.option(
     "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
