@@ -72,9 +72,10 @@ def load_model(
             in all or 0, file name).
         cancelled: Asked during a download; True ends it with RunCancelled.
         name: Shown in place of the model's own name.
-        preprocess: In place of the weights' own: whatever ``Preprocessing.from_transforms``
-            takes, for example a pipeline of torchvision or timm, a Hugging Face image processor,
-            a config of either, or a function from a PIL image to a tensor.
+        preprocess: In place of the weights' own: anything that
+            ``hookviz.Preprocessing.from_transforms`` takes, for example a pipeline of torchvision,
+            timm's data config or a Hugging Face image processor. A module that comes without gets
+            the input size and channels that its forward takes, where they can be found.
         categories: Class names, in place of the weights' own.
         num_classes: For a checkpoint or an untrained model; None takes the checkpoint's.
         strict: Whether a checkpoint that does not fit beyond the classifier is an error; False
@@ -97,8 +98,7 @@ def load_model(
         'UNTRAINED: random weights (seed 0).'
     """
     chosen_dtype = choose_dtype(dtype)
-    if preprocess is not None:
-        preprocess = _callable(preprocess)
+    preprocess = _checked(preprocess)
     if categories is not None:
         if isinstance(categories, str) or not isinstance(categories, Iterable):
             raise ModelError(f"categories are a list of class names, not {categories!r}.")
@@ -123,17 +123,17 @@ def load_model(
     return replace(loaded, **changes) if changes else loaded
 
 
-def _callable(preprocess: Any) -> Any:
-    """A preprocessing as it was given where it can be called, else the steps of its config.
+def _checked(preprocess: Any) -> Any:
+    """The preprocessing that was given; a config becomes steps.
 
     Raises:
-        ModelError: It is neither known nor callable.
+        ModelError: No network's input can be made with it.
     """
     try:
-        steps = Preprocessing.from_transforms(preprocess)
+        how = Preprocessing.from_transforms(preprocess)
     except ImageError as error:
-        raise ModelError(error.message, remedy=error.remedy) from error
-    return steps if isinstance(preprocess, Mapping) else preprocess
+        raise ModelError(error.message, remedy=error.remedy) from None
+    return preprocess if preprocess is None or callable(preprocess) else how
 
 
 def _source(model: object, request: Request) -> ModelSource:

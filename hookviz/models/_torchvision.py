@@ -373,10 +373,5 @@ def _preset_for(module: nn.Module, member: Any) -> Any:
     if size is None or list(getattr(preset, "crop_size", size)) in ([size[0]], list(size)):
         return preset
     return Preprocessing(
-        resize=size[0],
-        crop=size,
-        fit="crop",
-        mean=tuple(preset.mean),
-        std=tuple(preset.std),
-        interpolation=preset.interpolation.value,
+        size[0], size, "crop", tuple(preset.mean), tuple(preset.std), preset.interpolation.value
     )
