@@ -188,7 +188,9 @@ def find_member(arch: Architecture, weights: Any) -> Any:
     """
     if any(weights is member for member in arch.members):
         return weights
-    given = str(weights) if isinstance(weights, str | Enum) else type(weights).__name__
+    given = (
+        str(weights) if isinstance(weights, str | Enum | float | int) else type(weights).__name__
+    )
     owner, _, asked = given.rpartition(".")
     by_name = {member.name: member for member in tv.get_model_weights(arch.name)}
     if arch.default is not None:

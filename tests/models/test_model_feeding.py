@@ -215,6 +215,20 @@ def test_modules_that_need_text_are_refused(module: nn.Module, said: str) -> Non
         feed(load_model(module), picture(32))
 
 
+def test_the_config_of_a_hugging_face_image_processor_is_understood() -> None:
+    config = {
+        "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "do_normalize": True,
+        "size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32},
+        "do_center_crop": True, "resample": 3,
+    }  # fmt: skip
+    model = load_model(VisionModel(), preprocess=config)
+    steps = model.preprocess
+    assert (steps.resize, steps.crop) == (40, (32, 32))
+    assert (steps.mean, steps.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert steps.interpolation == "bicubic"
+    assert "assumed" not in model.note
+
+
 def test_a_hugging_face_image_processor_is_called_as_it_is() -> None:
     class ImageProcessingMixin:
         """What transformers' image processors have in common."""
