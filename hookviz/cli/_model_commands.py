@@ -77,12 +77,12 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
 def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
     """List the layers of MODEL: name, type, parameters."""
     from hookviz.capture import list_layers
-    from hookviz.models import load_model
+    from hookviz.models import is_local, load_model
 
     if weights == "auto":
         # Names, types and shapes are the same without weights; nothing is downloaded for a list.
-        # vgg16 needs none: it is in the cache or bundled, and the bundled one has fewer layers.
-        loaded = load_model(model, weights="auto" if model == "vgg16" else None, device="cpu")
+        # What needs no download may have other layers: the bundled VGG16, a checkpoint.
+        loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
         loaded = _load(model, weights, device)
     found = [] if image is None else _shapes(loaded, image)
@@ -138,7 +138,10 @@ def _image_source(image: str) -> Any:
 @click.command(cls=SentenceCommand)
 @click.argument("image")
 @click.option(
-    "--model", default="vgg16", show_default=True, help="A torchvision name or timm:NAME."
+    "--model",
+    default="vgg16",
+    show_default=True,
+    help="A torchvision name, timm:NAME or a checkpoint.",
 )
 @click.option(
     "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
@@ -269,7 +272,10 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
 @click.command(cls=SentenceCommand)
 @click.argument("search", default="")
 def models(search: str) -> None:
-    """List torchvision's models whose name holds SEARCH, with their weights."""
+    """List models whose name holds SEARCH, with their weights.
+
+    All are torchvision's; a SEARCH that begins with timm: lists timm's.
+    """
     from hookviz.models import list_models, list_weights
 
     found = list_models(search)
@@ -284,7 +290,7 @@ def models(search: str) -> None:
             (
                 name,
                 ", ".join(w.name for w in weights) or "none",
-                f"{weights[0].megabytes:,.0f}" if weights else "",
+                f"{weights[0].megabytes:,.0f}" if weights and weights[0].megabytes else "",
                 ", ".join(w.name for w in weights if w.cached) or "no",
             )
         )

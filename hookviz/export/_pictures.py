@@ -18,7 +18,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export._facts import Key, RunFacts, facts_in, record_of
 from hookviz.export._part import Again

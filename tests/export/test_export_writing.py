@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export import RunFacts, draw_activation, read_png_facts, write_export
 from hookviz.render import GridOptions, single_channel
