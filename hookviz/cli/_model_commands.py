@@ -17,7 +17,7 @@ from hookviz.cli._errors import SentenceCommand, as_options, columns
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
-    from hookviz.capture import Activation
+    from hookviz.activation import Activation
     from hookviz.images import Picture
     from hookviz.models import LoadedModel
     from hookviz.run import Run
