@@ -6,7 +6,6 @@ files, widgets.
 
 from __future__ import annotations
 
-from hookviz.capture._activation import Activation, Kind
 from hookviz.capture._changes import (
     add_noise,
     clamp_gradients,
@@ -28,7 +27,6 @@ from hookviz.capture._verbose import ExecutionRow, VerboseExecution
 from hookviz.capture._wrappers import FeatureExtractor
 
 __all__ = [
-    "Activation",
     "Capture",
     "Edit",
     "Editing",
@@ -36,7 +34,6 @@ __all__ = [
     "ExecutionRow",
     "FeatureExtractor",
     "GradientClipping",
-    "Kind",
     "LayerInfo",
     "LayerSelector",
     "VerboseExecution",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hookviz._tensors import dense
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._channels import (
     channel_axis,
     channel_indices,

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._history import Target, first_after, match_recomputation, own_view, with_views
 from hookviz.capture._hooks import named_inputs, not_kept
 from hookviz.capture._leaves import leaves

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookviz.capture._activation import Kind
+from hookviz.activation import Kind
 from hookviz.capture._store import Run
 from hookviz.errors import CaptureError
 

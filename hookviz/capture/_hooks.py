@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import describe, leaves
 from hookviz.capture._module_hooks import Owner
 from hookviz.capture._snapshot import CannotKeep, Snapshot

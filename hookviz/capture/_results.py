@@ -10,7 +10,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._reading import CallChoice, choose
 from hookviz.capture._reasons import missing_layers
 from hookviz.capture._replicas import records_of

@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._checks import check_choice, check_function
 from hookviz.capture._early import Stopper
 from hookviz.capture._gradients import GradientHooks

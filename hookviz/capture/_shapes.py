@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookviz._meta import without_values
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.capture._rebuild import change_leaves
 from hookviz.capture._session import Capture
 from hookviz.errors import CaptureError, HookvizError

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Kind
+from hookviz.activation import Kind
 from hookviz.capture._checks import check_count
 from hookviz.capture._layers import LayerSelector
 from hookviz.errors import CaptureError

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import leaves
 from hookviz.capture._threads import backward_is_running, foreign
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.capture._checks import check_choice
 from hookviz.capture._layers import LayerSelector, select_layers
 from hookviz.capture._session import Capture

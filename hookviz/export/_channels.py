@@ -1,7 +1,4 @@
-"""One channel as one PNG: 1 pixel is 1 activation.
-
-In: an activation, drawing options. Out: PNGs of single channels in the colours of the grid. Must
-not know: figures, folders, file names.
+"""One channel as one PNG: 1 pixel is 1 activation, in the colours of the grid.
 
 Colours: a PNG with a palette, whose entry k is colour k of the colour table and stands for
 ``vmin + k / 255 · (vmax − vmin)``. Where a value has no level (NaN, an infinity, clipped at a
@@ -14,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hookviz.capture import Activation
-from hookviz.export._metadata import number_text
+from hookviz.activation import Activation
+from hookviz.export._facts import number_text
 from hookviz.export._png import palette_png, rgb_png
 from hookviz.render import ChannelImage, GridOptions, SingleChannels
 
@@ -63,31 +60,30 @@ class ChannelPainter(SingleChannels):
     def _range(vmin: float, vmax: float) -> dict[str, str]:
         return {"vmin": number_text(vmin), "vmax": number_text(vmax)}
 
-    def channel_texts(self, painted: ChannelImage) -> dict[str, str]:
-        """What is told of one channel alone."""
-        found, channel = self.extents, painted.channel
+    def channel_texts(self, one: ChannelImage) -> dict[str, str]:
+        """What concerns one channel alone."""
+        found, channel = self.extents, one.channel
         texts = {"channels": str(channel)}
         if self.scaling.per_channel:
-            texts |= self._range(painted.vmin, painted.vmax)
-        if painted.flags is not None:
+            texts |= self._range(one.vmin, one.vmax)
+        if one.flags is not None:
             counts = (found.nan, found.posinf, found.neginf)
             for key, count in zip(("nan", "posinf", "neginf"), counts, strict=True):
                 if count[channel]:
                     texts[key] = str(int(count[channel]))
         return texts
 
-    def png(self, painted: ChannelImage, chunks: bytes, factor: int = 1, level: int = 6) -> bytes:
+    def png(self, one: ChannelImage, chunks: bytes, factor: int = 1) -> bytes:
         """The PNG of one channel.
 
         Args:
-            painted: What `images` gave.
+            one: What `images` gave.
             chunks: Text chunks.
             factor: Pixels per activation in both directions, 1 to 64.
-            level: Of zlib, 0 to 9.
         """
-        if painted.flags is None and painted.levels.ndim == 2:
-            return palette_png(_enlarged(painted.levels, factor), self.table.rgb, chunks, level)
-        return rgb_png(_enlarged(painted.rgb(self.table), factor), chunks, level)
+        if one.flags is None and one.levels.ndim == 2:
+            return palette_png(_enlarged(one.levels, factor), self.table.rgb, chunks)
+        return rgb_png(_enlarged(one.rgb(self.table), factor), chunks)
 
 
 def _enlarged(picture: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:

@@ -1,7 +1,5 @@
 """The numbers themselves, as NumPy or safetensors files.
 
-In: an activation. Out: one file with its tensor and its facts. Must not know: pictures.
-
 ``.npz`` files hold two arrays: ``values``, the whole tensor in the layer's own axis order, and
 ``facts``, a JSON text. What NumPy lacks is widened to what holds each value exactly: bfloat16 and
 8-bit floats to float32, complex32 to complex64; quantised tensors are written as the float32 they
@@ -25,14 +23,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hookviz._tensors import dense
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
-from hookviz.export._outcome import TensorError
 
-__all__ = ["VALUE_FORMATS", "ValueFormat", "write_values"]
+__all__ = ["TensorError", "ValueFormat", "write_values"]
 
 ValueFormat = Literal["npz", "safetensors"]
-VALUE_FORMATS: tuple[ValueFormat, ...] = get_args(ValueFormat)
+
+
+class TensorError(ExportError):
+    """One tensor cannot be written in the form asked for; others can."""
 
 
 def write_values(
@@ -51,7 +51,7 @@ def write_values(
         TensorError: The tensor has no values, or its dtype has no place in that form.
         OSError: As the operating system says it.
     """
-    if form not in VALUE_FORMATS:
+    if form not in get_args(ValueFormat):
         raise ExportError(f"{form!r} is no form for values; legal are 'npz' and 'safetensors'.")
     try:
         tensor = dense(activation.tensor, "cpu").as_subclass(Tensor).contiguous()

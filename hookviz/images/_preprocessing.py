@@ -855,4 +855,7 @@ def _kind_of(thing: Any) -> str:
     if isinstance(thing, (torch.Tensor, np.ndarray)):
         word = "a tensor" if isinstance(thing, torch.Tensor) else "an array"
         return f"{word} {tuple(thing.shape)} of {thing.dtype}"
-    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {_name_of(thing)}"
+    name = _name_of(thing)
+    if isinstance(thing, type):
+        return f"the class {name}"
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookviz.errors import HookvizError, ModelError, did_you_mean
+from hookviz.errors import HookvizError, ImageError, ModelError, did_you_mean
+from hookviz.images import Preprocessing
 from hookviz.models._build import plain_torch
 from hookviz.models._bundled import Bundled
 from hookviz.models._checkpoint_file import CheckpointFile
 from hookviz.models._devices import choose_device
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
 from hookviz.models._module import OwnModule
-from hookviz.models._presets import as_preset
 from hookviz.models._timm import Timm
 from hookviz.models._torchvision import Torchvision
 from hookviz.models._weights_cache import CachedFile, Progress, cached_files
@@ -72,9 +72,10 @@ def load_model(
             in all or 0, file name).
         cancelled: Asked during a download; True ends it with RunCancelled.
         name: Shown in place of the model's own name.
-        preprocess: In place of the weights' own: a callable such as
-            ``torchvision.transforms._presets.ImageClassification``, or a Hugging Face image
-            processor.
+        preprocess: In place of the weights' own: anything that
+            ``hookviz.Preprocessing.from_transforms`` takes, for example a pipeline of torchvision,
+            timm's data config or a Hugging Face image processor. A module that comes without gets
+            the input size and channels that its forward takes, where they can be found.
         categories: Class names, in place of the weights' own.
         num_classes: For a checkpoint or an untrained model; None takes the checkpoint's.
         strict: Whether a checkpoint that does not fit beyond the classifier is an error; False
@@ -97,7 +98,7 @@ def load_model(
         'UNTRAINED: random weights (seed 0).'
     """
     chosen_dtype = choose_dtype(dtype)
-    preprocess = as_preset(preprocess)
+    preprocess = _checked(preprocess)
     if categories is not None:
         if isinstance(categories, str) or not isinstance(categories, Iterable):
             raise ModelError(f"categories are a list of class names, not {categories!r}.")
@@ -120,6 +121,19 @@ def load_model(
     }
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(loaded, **changes) if changes else loaded
+
+
+def _checked(preprocess: Any) -> Any:
+    """The preprocessing that was given; a config becomes steps.
+
+    Raises:
+        ModelError: No network's input can be made with it.
+    """
+    try:
+        how = Preprocessing.from_transforms(preprocess)
+    except ImageError as error:
+        raise ModelError(error.message, remedy=error.remedy) from None
+    return preprocess if preprocess is None or callable(preprocess) else how
 
 
 def _source(model: object, request: Request) -> ModelSource:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
 from hookviz._tensors import dense
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import HookvizError, RenderError
 from hookviz.render._kinds import figure_kind, kind_of_record
 from hookviz.render._measure import comparable

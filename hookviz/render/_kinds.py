@@ -28,7 +28,7 @@ from hookviz.render._options import GridOptions
 from hookviz.render._sheet import Header
 
 if TYPE_CHECKING:
-    from hookviz.capture._activation import Activation
+    from hookviz.activation import Activation
     from hookviz.render._arrange import Arranged, Source
     from hookviz.render._measure import Extents
     from hookviz.render._scaling import Scaling

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hookviz.capture import Activation, select_layers
+from hookviz.activation import Activation
+from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_model, load_recorded

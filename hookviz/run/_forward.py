@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture import Activation, Capture, select_layers
+from hookviz.activation import Activation
+from hookviz.capture import Capture, select_layers
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions

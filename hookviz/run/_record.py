@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.capture import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
-from hookviz.models import LoadedModel, list_models, list_weights, load_model
+from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
 from hookviz.widget._results import return_memory
 
 if TYPE_CHECKING:
@@ -63,7 +63,20 @@ class Choosing:
     def names(self) -> list[str]:
         """What the model list shows; `load` also takes a typed "timm:NAME" or checkpoint's path."""
         given = [self._given.name] if self._given else []
-        return [*given, *list_models()]
+        return [*given, *sorted(list_models())]
+
+    def names_here(self) -> list[str]:
+        """Those of them whose weights are on this machine."""
+        return [name for name in self.names() if self._is_given(name) or is_local(name)]
+
+    def full_size(self, model: LoadedModel) -> float:
+        """Megabytes of the weights that a model's missing layers need; 0 where it is whole."""
+        if not model.partial:
+            return 0
+        return next((info.megabytes for info in list_weights(model.name) if info.default), 0)
+
+    def _is_given(self, name: str) -> bool:
+        return self._given is not None and name == self._given.name
 
     def weights(self, name: str) -> list[list[str]]:
         """What the weights list shows for a model: value, text, what it means.
@@ -71,21 +84,22 @@ class Choosing:
         Raises:
             ModelError: The name is unknown.
         """
-        if self._given is not None and name == self._given.name:
-            return [["auto", "as passed in", "The model that was passed to explore()."]]
+        if self._is_given(name):
+            return [["auto", "its own", "The model of your notebook, as it is."]]
         known = list_weights(name)
         if [info.name for info in known] == ["auto"]:  # a checkpoint's path in place of a name
             return [["auto", known[0].documentation, "The weights of this file."]]
-        choices = [["auto", "best at hand", "torch's cache first, then a download."]]
+        about = "The weights that are on this machine; where there are none, they are downloaded."
+        choices = [["auto", "automatic", about]]
         for info in known:
             size = f" of {info.megabytes:.0f} MB" if info.megabytes else ""
             state = "on this machine" if info.cached else f"download{size}"
             about = info.documentation or state
             choices.append([info.name, f"{info.name} ({state})", about])
+        choices.append(["none", "untrained", "Random weights: shapes are right, maps are not."])
         choices.append(
-            ["none", "none (UNTRAINED)", "Random weights: shapes are right, maps are not."]
+            ["file", "a file of my own …", "A checkpoint on the machine where the kernel runs."]
         )
-        choices.append(["file", "a file of my own …", "A checkpoint on the kernel's machine."])
         return choices
 
     def load(self, name: str, weights: Any = "auto", *, file: str = "") -> bool:
@@ -100,13 +114,13 @@ class Choosing:
             Whether the job was started.
         """
         app = self._app
+        self._last = {"name": name, "weights": weights, "file": file}
         if weights == "file":
             if not file.strip():
                 raise WeightsError("No checkpoint file is given.", remedy="Type its path.")
             weights = Path(file.strip()).expanduser()
         elif weights == "none":
             weights = None
-        self._last = {"name": name}
         return app.begin("loading", f"Loading {name} …", partial(self._load, name, weights))
 
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
@@ -114,8 +128,7 @@ class Choosing:
         app.clear_problem()
 
         def progress(done: int, total: int, file: str) -> None:
-            parts = f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
-            app.progress(f"Downloading {file}: {parts}", done // 1000, total // 1000)
+            app.progress(f"Downloading {file} …", done, total, "bytes")
 
         try:
             if self._given is not None and name == self._given.name and weights == "auto":
@@ -133,9 +146,8 @@ class Choosing:
             return
         except HookvizError as error:
             app.say(f"{name} was not loaded.", "idle", outcome="failed")
-            action = {"label": "Load it untrained", "do": "untrained"}
-            offer = isinstance(error, WeightsError) and weights is not None
-            app.show_problem(error, action=action if offer else None)
+            error.details.setdefault("model", name)
+            app.show_problem(error)
             return
         app.model = model
         app.say("Ready.", "idle", outcome="ok")
@@ -144,10 +156,14 @@ class Choosing:
             self.then_run = False
             app.jobs.later("run", lambda _cancelled: app.start_run())
 
-    def load_untrained(self) -> None:
-        """Loads the model whose weights could not be had, without them."""
+    def load_again(self, weights: Any = None) -> None:
+        """Loads the model that was asked for last once more.
+
+        Args:
+            weights: "none" for an untrained one; None for the same as before.
+        """
         if self._last:
-            self.load(self._last["name"], "none")
+            self.load(**(self._last if weights is None else {**self._last, "weights": weights}))
 
     def move(self, device: str, *, then_run: bool = False) -> bool:
         """Moves the model to another device as a job.

@@ -18,7 +18,7 @@ import traitlets
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
-from hookviz.models import LoadedModel, load_model
+from hookviz.models import LoadedModel, find_input_size, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
 from hookviz.widget._bundle import built
@@ -226,7 +226,7 @@ class Explorer(Part):
         self.gallery.after_painting(self._renew_still)
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
-        self.image_input.observe(self._expire_results, "choice")
+        self.image_input.observe(self._expire_results, ["choice", "own"])
         self.observe(self._on_layers_set, "layers")
         self.observe(self._expire_results, "image")
         self.observe(self._on_model_set, "model")
@@ -287,7 +287,8 @@ class Explorer(Part):
 
     def _list_models(self) -> None:
         current = self.model.name if self.model is not None else ""
-        self.send({"type": "models", "names": self.choosing.names(), "current": current})
+        names, here = self.choosing.names(), self.choosing.names_here()
+        self.send({"type": "models", "names": names, "here": here, "current": current})
 
     def _list_weights(self, model: str) -> None:
         choices = self.choosing.weights(model)
@@ -301,10 +302,19 @@ class Explorer(Part):
 
     def _act(self, do: str) -> None:
         self.clear_problem()
-        if do == "retry-cpu":
+        kind, *numbers = do.split()
+        if kind == "retry-cpu":
             self.choosing.move("cpu", then_run=True)
-        elif do == "untrained":
-            self.choosing.load_untrained()
+        elif kind == "untrained":
+            self.choosing.load_again("none")
+        elif kind == "retry":
+            self.choosing.load_again()
+        elif kind == "download-full":
+            self.choosing.load(self.model.name, "DEFAULT")
+        elif kind == "size" and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
+            self.image_input.set_size(int(numbers[0]), int(numbers[1]))
+        elif kind == "own-size":
+            self.image_input.choice = "own"
 
     def _export(
         self,
@@ -363,7 +373,7 @@ class Explorer(Part):
 
     # ── state on the page
 
-    def begin(self, state: str, text: str, task: Task, total: int = 0) -> bool:
+    def begin(self, state: str, text: str, task: Task, total: int = 0, unit: str = "") -> bool:
         """Starts a job and states it.
 
         Args:
@@ -371,6 +381,7 @@ class Explorer(Part):
             text: One short sentence.
             task: What to do on the app's thread.
             total: How much there is to do; 0 where that is not known.
+            unit: What is counted.
 
         Returns:
             Whether it was started; False while another job is going.
@@ -378,11 +389,18 @@ class Explorer(Part):
         with self.lock:  # or a quick job's end would be stated before its beginning
             if not self.jobs.start(state, task):
                 return False
-            self.say(text, state, 0, total)
+            self.say(text, state, 0, total, unit=unit)
         return True
 
     def say(
-        self, text: str, state: str | None = None, done: int = 0, total: int = 0, outcome: str = ""
+        self,
+        text: str,
+        state: str | None = None,
+        done: int = 0,
+        total: int = 0,
+        *,
+        unit: str = "",
+        outcome: str = "",
     ) -> None:
         """States what is going on.
 
@@ -391,6 +409,7 @@ class Explorer(Part):
             state: "idle", "loading", "running", "cancelling" or "exporting"; None keeps it.
             done: How much is done.
             total: Of how much; 0 where that is not known.
+            unit: What is counted: "layers", "files", "bytes".
             outcome: How the last job ended: "ok", "failed" or "cancelled"; "" while one is going.
         """
         with self.lock:
@@ -402,22 +421,24 @@ class Explorer(Part):
                 "text": text,
                 "done": done,
                 "total": total,
+                "unit": unit,
                 "outcome": outcome,
             }
             self.refresh_reasons()
 
-    def progress(self, text: str, done: int, total: int) -> None:
+    def progress(self, text: str, done: int, total: int, unit: str) -> None:
         """States how far a job is, at most ten times a second.
 
         Args:
             text: One short sentence.
             done: How much is done.
             total: Of how much; 0 where that is not known.
+            unit: What is counted.
         """
         now = time.monotonic()
         if now - self._told_at >= _PROGRESS_INTERVAL:
             self._told_at = now
-            self.say(text, None, done, total)
+            self.say(text, None, done, total, unit=unit)
 
     def refresh_reasons(self) -> None:
         """States why there can be no run, and why nothing can be exported."""
@@ -463,7 +484,7 @@ class Explorer(Part):
             self.run = run
             found = run.predictions
             items = [[label, share] for _, label, share in found.items]
-            reason = found.summary or found.reason
+            reason = "" if run.model.partial else found.summary or found.reason
             if items and not run.model.trained:
                 reason = "Random weights: these predictions mean nothing."
             self.predictions = {"items": items, "reason": reason}
@@ -484,6 +505,7 @@ class Explorer(Part):
                 "weights": "" if not model.trained and model.weights == "none" else model.weights,
                 "trained": model.trained,
                 "note": "" if model.note.startswith("UNTRAINED") else model.note,
+                "partial": self.choosing.full_size(model),
                 "documentation": model.documentation,
                 "task": model.task,
             }
@@ -531,11 +553,22 @@ class Explorer(Part):
                         self.tree.selected = self._check_layers({"value": wanted})
                 self.layers = list(self.tree.selected)
                 self.image_input.set_preprocess(model.preprocess)
+                self._find_size(model)
             if self._shown_run is not None and self._shown_run.model is not model:
                 self._shown_run = self.run = None
             self.show_model()
             self.show_results()
             self.running.expect_soon()
+
+    def _find_size(self, model: LoadedModel) -> None:
+        """Gives a module that says nothing of its input the size that it takes."""
+        if not model.passed_in or model.preprocess is not None:
+            return
+        found = find_input_size(model.module)
+        if found is not None and found.size is not None:
+            self.image_input.set_size(
+                *found.size, found.channels, f"Found by trial: {found.describe()}."
+            )
 
     def _on_ticks(self, _change: Any) -> None:
         with self.showing_problems(), self.lock:

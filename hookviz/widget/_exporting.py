@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
 from hookviz.run import Run
@@ -152,7 +152,7 @@ class Exporting:
         app.clear_problem()
 
         def progress(done: int, total: int, file: str) -> None:
-            app.progress(f"Exporting: {file}", done, total)
+            app.progress(f"Exporting {file} …", done, total, "files")
 
         options = {**options, "progress": progress, "cancelled": cancelled}
         try:

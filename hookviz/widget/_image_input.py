@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -37,6 +39,7 @@ PREPROCESSING_CHOICES = (
     ("pad", "whole picture, padded"),
     ("squash", "whole picture, stretched"),
     ("none", "whole picture, no crop"),
+    ("own", "size and values of my own"),
 )
 _THUMBNAIL = 640
 
@@ -56,7 +59,9 @@ class ImageInput(Part):
     Attributes:
         value: The `Picture`, or None. Set it to anything that `read_image` takes; observe it.
             The same file given again counts as a new picture.
-        choice: Which preprocessing: "model", "pad", "squash" or "none".
+        choice: Which preprocessing: "model", "pad", "squash", "none" or "own".
+        own: What "own" is, as texts: ``size``, ``mean``, ``std``, ``channels`` and, where the size
+            was found by trial, ``found``.
     """
 
     _esm = built("image.min.js")
@@ -65,6 +70,7 @@ class ImageInput(Part):
     value = traitlets.Any(allow_none=True)
     choice = traitlets.Enum([c for c, _ in PREPROCESSING_CHOICES], "model").tag(sync=True)
     choices: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    own: traitlets.Dict[str, str] = traitlets.Dict().tag(sync=True)
     info = traitlets.Dict().tag(sync=True)
     samples = traitlets.List(traitlets.Unicode()).tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
@@ -87,6 +93,7 @@ class ImageInput(Part):
             max_bytes=max_bytes,
             samples=list(sample_images()),
             choices=[list(c) for c in PREPROCESSING_CHOICES],
+            own=_as_texts(Preprocessing()),
             **traits,
         )
         if value is not None:
@@ -105,6 +112,8 @@ class ImageInput(Part):
         own = Preprocessing.from_transforms(self._preset)
         if self.choice == "model":
             return own
+        if self.choice == "own":
+            return _from_texts(self.own)
         return own.fitted(self.choice)
 
     def set_preprocess(self, preset: Any) -> None:
@@ -114,7 +123,25 @@ class ImageInput(Part):
             preset: Anything that `Preprocessing.from_transforms` takes.
         """
         self._preset, self._has_model = preset, True
+        if self.choice == "own":
+            self.choice = "model"
+        self.own = _as_texts(Preprocessing.from_transforms(preset))
         self.refresh()
+
+    def set_size(
+        self, height: int, width: int, channels: int | None = None, found: str = ""
+    ) -> None:
+        """Takes a size of the input, and shows it with the other values where they can be changed.
+
+        Args:
+            height: In pixels.
+            width: In pixels.
+            channels: 1 or 3; None keeps what is set.
+            found: How the size was found, in words.
+        """
+        own = {**self.own, "size": f"{height} × {width}", "found": found}
+        self.own = own if channels is None else {**own, "channels": str(channels)}
+        self.choice = "own"
 
     def network_input(self, **where: Any) -> NetworkInput | None:
         """What a network is given for the picture; None without a picture.
@@ -148,7 +175,7 @@ class ImageInput(Part):
         """Brings the widget up, also after `close`."""
         self._reader.reopen()
         super().open()
-        self.observe(self.refresh, ["value", "choice"])
+        self.observe(self.refresh, ["value", "choice", "own"])
 
     def refresh(self, _change: Any = None) -> None:
         """Publishes what there is to show and sends the pictures."""
@@ -225,6 +252,19 @@ class ImageInput(Part):
             return
         self._reader.later("choice", lambda _cancelled: self.set_trait("choice", choice))
 
+    def _change_own(self, values: dict[str, Any]) -> None:
+        name = next(iter(values), "")
+        wanted = {**self.own, "found": "", name: str(values.get(name, ""))}
+        if name not in self.own:
+            return
+        try:
+            own = _as_texts(_from_texts(wanted))
+        except ImageError as error:
+            self.show_problem(error, field=name)
+            return
+        self.clear_problem()
+        self._reader.later("own", lambda _cancelled: self.set_trait("own", own))
+
     def _start_upload(self, id: str, name: str, size: int) -> None:  # noqa: A002 - the message's
         with self._refusing(id):
             begun = self._upload.begin(id, name, size)
@@ -273,8 +313,46 @@ class ImageInput(Part):
         **Part.handlers,
         "pictures": _ask_pictures,
         "sample": _take_sample,
+        "own": _change_own,
         "preprocess": _choose_preprocessing,
         "upload-start": _start_upload,
         "upload-piece": _take_piece,
         "upload-abort": _abort_upload,
     }
+
+
+def _as_texts(steps: Preprocessing) -> dict[str, str]:
+    """The values of `ImageInput.own` that come nearest to some preprocessing."""
+    height, width = steps.fitted("crop").crop or (224, 224)
+    mean, std = (
+        ", ".join(f"{value:g}" for value in (values[:1] if len(set(values)) == 1 else values))
+        for values in (steps.mean, steps.std)
+    )
+    size = f"{height} × {width}"
+    return {"size": size, "mean": mean, "std": std, "channels": str(steps.channels), "found": ""}
+
+
+def _from_texts(own: dict[str, str]) -> Preprocessing:
+    """Preprocessing from the texts of `ImageInput.own`.
+
+    Raises:
+        ImageError: A text is not what it should be.
+    """
+    sides = [int(side) for side in re.findall(r"\d{1,6}", own["size"])]
+    if not 1 <= len(sides) <= 2 or not re.fullmatch(r"[\d\s×xX*,;]+", own["size"]):
+        raise ImageError(f"The size is “{own['size']}”; write 28, or height × width: 240 × 320.")
+    if own["channels"] not in ("1", "3"):
+        raise ImageError(f"The channels are “{own['channels']}”; legal are 3 (color) and 1 (grey).")
+    channels = int(own["channels"])
+    numbers: dict[str, Any] = {}
+    for name in ("mean", "std"):
+        try:
+            values = [float(text) for text in re.split(r"[,;\s]+", own[name].strip(" ()[]"))]
+        except ValueError:
+            values = []
+        if len(values) == 3 and channels == 1:
+            values = [sum(values) / 3]
+        if len(values) not in (1, channels) or not all(map(math.isfinite, values)):
+            raise ImageError(f"{name} is “{own[name]}”; write one number, or one for each channel.")
+        numbers[name] = values[0] if len(values) == 1 else values
+    return Preprocessing.for_size((sides[0], sides[-1]), channels=channels, **numbers)

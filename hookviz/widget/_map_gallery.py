@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import traitlets
 from matplotlib.figure import Figure
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
 from hookviz.widget._bundle import built

@@ -183,6 +183,9 @@ class Part(anywidget.AnyWidget):
         if refused:
             self.send_state(refused)
 
+    def _answer(self) -> None:
+        self.send({"type": "pong"})
+
     def _dismiss(self) -> None:
         self.clear_problem()
 
@@ -195,4 +198,8 @@ class Part(anywidget.AnyWidget):
         }
         self._show_alert({**shown, "number": next(_NUMBERS)})
 
-    handlers: ClassVar[Handlers] = {"dismiss": _dismiss, "problem": _show_page_problem}
+    handlers: ClassVar[Handlers] = {
+        "dismiss": _dismiss,
+        "ping": _answer,
+        "problem": _show_page_problem,
+    }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hookviz._text import shape_text
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel
@@ -140,7 +140,7 @@ class Running:
         layers = list(app.tree.selected)
         with app.lock:
             text = f"Running {app.model.name} …"
-            if not app.begin("running", text, partial(self._run, layers), len(layers)):
+            if not app.begin("running", text, partial(self._run, layers), len(layers), "layers"):
                 return False
             self.waiting = dict.fromkeys(layers, "Waiting for the run.")
             app.show_results()
@@ -189,9 +189,8 @@ class Running:
                 so_far = list(arrived)
                 app.results.put(so_far, origin)
                 app.show_results()
-                app.say(
-                    f"Running {model.name} …", None, len({a.layer for a in so_far}), len(layers)
-                )
+                done = len({a.layer for a in so_far})
+                app.say(f"Running {model.name} …", None, done, len(layers), unit="layers")
 
         def arrive(activation: Activation) -> None:
             arrived.append(activation)
@@ -256,7 +255,8 @@ class Running:
     def _conclude(self, run: Run, asked: int) -> None:
         app, error, done = self._app, run.error, len(run.layers)
         verbs = "was captured and stays" if done == 1 else "were captured and stay"
-        kept = f"{done} of {asked} layers {verbs}."
+        layers = "1 layer" if asked == 1 else f"{asked} layers"
+        kept = f"{done} of {layers} {verbs}." if done else "no layer was captured."
         if error is None:
             layers = "1 layer" if done == 1 else f"{done} layers"
             app.say(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
@@ -266,11 +266,11 @@ class Running:
             app.say(f"Failed: {kept}", "idle", outcome="failed")
             action = None
             if isinstance(error, DeviceError) and app.model.device.type != "cpu":
-                action = {"label": "Retry on CPU", "do": "retry-cpu"}
-            app.show_problem(_explained(run, error, kept), action=action)
+                action = {"label": "Run on the CPU", "do": "retry-cpu"}
+            app.show_problem(_explained(run, error, kept if done else None), action=action)
 
 
-def _explained(run: Run, error: BaseException, kept: str) -> BaseException:
+def _explained(run: Run, error: BaseException, kept: str | None) -> BaseException:
     """A forward's failure in one sentence that names the layer."""
     if isinstance(error, HookvizError):
         return error
@@ -282,7 +282,10 @@ def _explained(run: Run, error: BaseException, kept: str) -> BaseException:
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     shape = shape_text(run.input.tensor.shape)
     explained = CaptureError(
-        f"The forward failed {where}{kind} for an input of {shape}: {line}.", remedy=kept
+        f"The forward failed {where}{kind} for an input of {shape}: {line}.",
+        remedy=kept,
+        # Where nothing says what the module takes, the size may be the fault.
+        code="size-unknown" if run.model.passed_in and run.model.preprocess is None else "",
     )
     explained.__cause__ = error
     explained.__traceback__ = error.__traceback__

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from hookviz.activation import Activation
 from hookviz.capture import (
-    Activation,
     Capture,
     add_noise,
     clamp_gradients,

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import (
     ExportCancelled,
@@ -27,9 +27,9 @@ from hookviz.export import (
     write_export,
 )
 from hookviz.export import (
-    _files as files,
+    _folder as files,
 )
-from hookviz.export._files import PART_NAME
+from hookviz.export._folder import PART_NAME
 
 Make = Callable[..., Activation]
 EVERYTHING = {"grids", "channels", "values", "contact", "input"}
@@ -183,7 +183,7 @@ def test_a_fault_in_drawing_leaves_no_empty_folder(
     def fail(*_arguments: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("hookviz.export._execution.grid_picture", fail)
+    monkeypatch.setattr("hookviz.export._builtin_parts.grid_picture", fail)
     with pytest.raises(MemoryError):
         write_export(facts, activations, tmp_path)
     assert names(tmp_path) == set()
@@ -215,7 +215,7 @@ _CHILD = """
 import sys
 from datetime import UTC, datetime
 import torch
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export import RunFacts, write_export
 from hookviz.render import GridOptions
 facts = RunFacts("m", "w", "h", True, "i.png", "s", "p", "cpu", "float32", "2", "0.1.0",

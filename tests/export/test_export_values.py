@@ -13,11 +13,10 @@ import safetensors
 import safetensors.torch
 import torch
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export._files import whole_file
-from hookviz.export._outcome import TensorError
-from hookviz.export._values import write_values
+from hookviz.export._folder import whole_file
+from hookviz.export._values import TensorError, write_values
 
 
 def record(tensor: torch.Tensor) -> Activation:

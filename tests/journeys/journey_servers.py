@@ -218,6 +218,12 @@ class LabServer(Server):
     def notebook_url(self, name: str) -> str:
         return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
 
+    def end_kernels(self, page: Any) -> None:
+        """End all kernels through the server's own interface."""
+        headers = {"Authorization": f"token {self.token}"}
+        for kernel in page.request.get(f"{self.url}/api/kernels", headers=headers).json():
+            page.request.delete(f"{self.url}/api/kernels/{kernel['id']}", headers=headers)
+
     def notebook_7_url(self, name: str) -> str:
         """The same notebook in Jupyter Notebook 7, which the same server serves."""
         return f"{self.url}/notebooks/{name}?token={self.token}"
@@ -239,6 +245,8 @@ class VoilaServer(Server):
             f"--port={self.port}",
             "--port_retries=0",
             "--Voila.open_browser=False",
+            # Notebook 7's own extension, where that is installed too, does not load in Voila.
+            "--VoilaConfiguration.extension_denylist=@jupyter-notebook/lab-extension",
         ]
 
 

@@ -83,7 +83,7 @@ def test_notebook_7(page: Page, tmp_path: Path, lab: Lab) -> None:
     app = App(page, page.locator(".jp-NotebookPanel")).wait_ready()
     whole_job(app, tmp_path / "files")
     lab.screenshot("hosts_notebook_7")
-    page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    lab.server.end_kernels(page)
 
 
 @pytest.mark.parametrize("mode", ["edit", "run"])
@@ -91,6 +91,9 @@ def test_marimo(page: Page, tmp_path: Path, lab: Lab, mode: str) -> None:
     (tmp_path / "app.py").write_text(MARIMO)
     with MarimoServer(tmp_path / "home", tmp_path, "app.py", mode) as marimo:
         page.goto(marimo.page_url)
+        if mode == "edit":
+            expect(page.get_by_test_id("cell-status")).to_have_attribute("data-status", "outdated")
+            page.get_by_test_id("run-button").last.click()
         app = App(page, page.locator("body")).wait_ready()
         whole_job(app, tmp_path / "files")
         lab.screenshot(f"hosts_marimo_{mode}")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     GridOptions,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hookviz._axes import Hints, KnownAxes, Places, candidates, read_axes, token_grid
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions, arrange, draw, feature_grid
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.render import GridOptions, PictureFacts, draw, draw_statistics
 
 TEXTS = {

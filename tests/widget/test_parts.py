@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookviz.capture import Activation, Capture, list_layers
+from hookviz.activation import Activation
+from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError, ImageError, LayerError, RenderError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.render import GridOptions

@@ -7,6 +7,7 @@ import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, cardKey, Cleanup, focused, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
+import { weightsText } from "./wording.js";
 import { saveZip } from "./zip.js";
 
 /** @typedef {import("./kit.js").Context} Context */
@@ -123,8 +124,8 @@ function makeHeader({ send, openModels, toggleHelp }) {
     const info = model.get("model_info") ?? {};
     setText(name, info.name ?? "no model");
     pick.title = info.name ?? "";
-    setText(weights, info.weights ?? "");
-    weights.title = info.documentation || info.weights || "";
+    setText(weights, weightsText(info.weights ?? ""));
+    weights.title = info.documentation || weights.textContent;
     untrained.remove();
     if (info.name && !info.trained) weights.before(untrained);
     setChoices(device, (model.get("devices") ?? []).map((/** @type {string} */ d) => [d, d.toUpperCase()]));

@@ -12,7 +12,8 @@ import { sentence, worded } from "./wording.js";
  * What comes with a picture.
  * @typedef {{key: string, version: number, page: number, pages: number, width: number,
  *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
- *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string}} PictureFacts
+ *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string,
+ *   note?: Record<string, any>}} PictureFacts
  */
 
 /** @param {PictureFacts} facts @returns {string} */
@@ -61,8 +62,9 @@ export class Card {
     this.pager = h("span", { class: "hv-pager", role: "group", hidden: true },
       this.prev, this.pageText, this.number, this.next);
     this.img = h("img", { hv: "grid", class: "hv-grid", hidden: true, alt: "" });
+    this.note = h("p", { hv: "card-note", class: "hv-dim hv-note", hidden: true });
     this.wait = h("div", { hv: "pending", class: "hv-pending" });
-    this.body = h("div", { class: "hv-card-body" }, this.img, this.wait);
+    this.body = h("div", { class: "hv-card-body" }, this.note, this.img, this.wait);
     this.el = h("article", { hv: "card", class: "hv-card", "data-key": key, tabindex: "-1" },
       h("header", { class: "hv-card-head" }, this.collapse,
         h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
@@ -134,6 +136,7 @@ export class Card {
       showBytes(this.img, null);
       delete this.img.dataset.version;
       setText(this.facts, "");
+      this.note.hidden = true;
       this.pager.hidden = true;
     }
     this.refreshWait();
@@ -159,6 +162,8 @@ export class Card {
     if (!this.state || facts.version < this.state.version) return;
     this.state.version = facts.version;
     this.el.dataset.version = String(facts.version);
+    setText(this.note, facts.note ? sentence(facts.note) : "");
+    this.note.hidden = !facts.note;
     if (facts.error) {
       const fault = { ...facts, message: facts.message ?? facts.error };
       showBytes(this.img, null);

@@ -53,9 +53,10 @@ export function renderImage({ model, el }) {
   const fields = { size: field("size", "Size of the input", "28, or 240 × 320"), mean: field("mean", "Mean", "0.5"),
     std: field("std", "Standard deviation", "0.5") };
   const labelled = (/** @type {string} */ text, /** @type {Node} */ control) => h("label", {}, h("span", {}, text), control);
+  const found = h("p", { hv: "own-found", class: "hv-dim hv-note" });
   const ownBox = h("div", { hv: "own", class: "hv-own", role: "group", "aria-label": "Own preprocessing", hidden: true },
     labelled("Size", fields.size.input), labelled("As", channels), labelled("Mean", fields.mean.input),
-    labelled("Std", fields.std.input), ...Object.values(fields).map((each) => each.problem));
+    labelled("Std", fields.std.input), ...Object.values(fields).map((each) => each.problem), found);
   const left = h("p", { hv: "left-out", class: "hv-dim hv-note", role: "status", hidden: true });
   const alert = alertBox((action) => model.send(action === "dismiss" ? { type: "dismiss" } : { type: "action", do: action }));
   const root = h("section", { hv: "image", class: "hv hv-part hv-image", "aria-label": "Image" },
@@ -137,6 +138,7 @@ export function renderImage({ model, el }) {
     const values = model.get("own") ?? {};
     ownBox.hidden = preprocess.value !== "own";
     channels.value = values.channels ?? "3";
+    setText(found, values.found ?? "");
     for (const [name, each] of Object.entries(fields)) each.show(values[name] ?? "");
   };
   const refreshAlert = () => {

@@ -24,6 +24,7 @@ import { worded } from "./wording.js";
 
 /** @typedef {Record<string, any>} Props */
 
+/** @type {Record<string, string>} */
 const SVG = {
   chevron: '<path d="M6 4l4 4-4 4"/>',
   down: '<path d="M4 6l4 4 4-4"/>',
@@ -34,9 +35,9 @@ const SVG = {
   chart: '<path d="M3 13V8M7 13V3M11 13V6M2 13.5h12"/>',
   copy: '<rect x="5.5" y="5.5" width="7" height="8" rx="1"/><path d="M10 5.5V3.5a1 1 0 0 0-1-1H4.5a1 1 0 0 0-1 1V10a1 1 0 0 0 1 1h1"/>',
   export: '<path d="M8 2.5V10M5 7.5l3 3 3-3M3 11v2h10v-2"/>',
-  done: '<path d="M3.5 8.5l3 3 6-7"/>',
+  ok: '<path d="M3.5 8.5l3 3 6-7"/>',
   failed: '<path d="M4.5 4.5l7 7M11.5 4.5l-7 7"/>',
-  stopped: '<rect x="4.5" y="4.5" width="7" height="7" fill="currentColor"/>',
+  cancelled: '<rect x="4.5" y="4.5" width="7" height="7" fill="currentColor"/>',
   busy: '<path d="M8 2.5a5.5 5.5 0 1 0 5.5 5.5"/>',
   play: '<path d="M5 3.5v9l7-4.5z" fill="currentColor"/>',
   layers: '<path d="M8 2.5L14 6 8 9.5 2 6zM2.5 9L8 12.5 13.5 9"/>',
@@ -44,7 +45,7 @@ const SVG = {
 
 /**
  * A small drawn sign, hidden from screen readers.
- * @param {keyof typeof SVG} name
+ * @param {string} name
  * @returns {HTMLElement}
  */
 export function icon(name) {

@@ -1,6 +1,7 @@
 // @ts-check
 // What is going on, and what there is to do about it: the light, the run bar, the predictions.
 import { actionButtons, bytesText, checkbox, h, icon, isOff, setOff, setText } from "./kit.js";
+import { modelWords } from "./wording.js";
 
 /** @typedef {{state?: string, text?: string, done?: number, total?: number, unit?: string, outcome?: string}} Status */
 
@@ -15,10 +16,10 @@ export function statusLight() {
   /** @param {Status} status @param {boolean} dead */
   function show(status, dead) {
     const busy = status.state !== undefined && status.state !== "idle";
-    const outcome = dead ? "failed" : busy ? "busy" : status.outcome || "done";
+    const outcome = dead ? "failed" : busy ? "busy" : status.outcome || "ok";
     if (outcome !== shown) {
       shown = outcome;
-      sign.replaceChildren(icon(/** @type {any} */ (outcome)));
+      sign.replaceChildren(icon(outcome));
       el.dataset.outcome = outcome;
     }
     setText(text, dead ? "No kernel." : status.text ?? "");
@@ -111,14 +112,14 @@ export function predictionBox(onAction) {
       h("span", { class: "hv-prediction-name", title: name }, name),
       h("span", { class: "hv-prediction-bar" }, h("span", { style: `width:${(share * 100).toFixed(1)}%` })),
       h("span", { class: "hv-prediction-share" }, `${(share * 100).toFixed(1)} %`))));
+    const words = modelWords(info);
     setText(reason, found.reason ?? "");
-    setText(note, info.note ?? "");
-    actions.replaceChildren(...actionButtons(info.actions, onAction));
+    setText(note, words.message);
+    actions.replaceChildren(...actionButtons(words.actions, onAction));
     list.hidden = !items.length;
     reason.hidden = !found.reason || found.reason === info.note;
-    note.hidden = !info.note;
-    actions.hidden = !info.actions?.length;
-    el.hidden = !items.length && !found.reason && !info.note;
+    note.hidden = !words.message;
+    el.hidden = !items.length && !found.reason && !words.message;
   }
   return { el, show };
 }

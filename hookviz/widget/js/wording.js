@@ -18,11 +18,13 @@ const WORDS = {
   "empty-range": ({ low, high }) => ({ message: `The lowest value, ${low}, must be below the highest, ${high}.`, remedy: "" }),
   "all-dead": ({ noun }) => ({ message: `Each ${noun} is zero everywhere, and dead ${noun}s are hidden.`, remedy: "",
     actions: [{ label: "Show dead channels", do: "show-dead" }] }),
+  "page-too-large": () => ({ remedy: "Choose fewer maps per page." }),
   "overlay-needs-maps": () => ({ message: "These values have no place on the image, so they are drawn without it.", remedy: "" }),
   "download-failed": ({ file, folder, url }) => ({ remedy: `You can also get ${url} elsewhere and put it into ${folder} as ${file}.`,
     actions: [{ label: "Try again", do: "retry" }, FILE, UNTRAINED] }),
   "no-weights": () => ({ remedy: "", actions: [FILE, UNTRAINED] }),
   "out-of-memory": () => ({ remedy: "Tick fewer layers, or use a smaller image." }),
+  "size-unknown": () => ({ actions: [{ label: "Set the size of the input", do: "own-size" }] }),
   "image-size": ({ width, height }) => ({ remedy: "",
     actions: [{ label: `Use ${width} × ${height} pixels`, do: `size ${height} ${width}` }] }),
 };
@@ -44,6 +46,17 @@ export function worded({ message, remedy, code, details, action }) {
 export function sentence(fault) {
   const { message, remedy } = worded(fault);
   return [message, remedy].filter(Boolean).join(" ");
+}
+
+/**
+ * What is to be known of a model's weights.
+ * @param {Record<string, any>} info note, and where layers are missing the megabytes of the full weights
+ * @returns {Words}
+ */
+export function modelWords({ note, partial }) {
+  if (!partial) return { message: note ?? "" };
+  return { message: "These are the model's convolutions alone: it has no classifier, so there are no predictions.",
+    actions: [{ label: `Download the full model (${Math.round(partial)} MB)`, do: "download-full" }] };
 }
 
 /** Where weights are from, as LoadedModel.weights says it. @type {Record<string, string>} */

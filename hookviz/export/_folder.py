@@ -1,7 +1,4 @@
-"""One folder of an export, written so that no half file is ever seen.
-
-In: a folder that the user chose, names, bytes. Out: files in one new folder inside it. Must not
-know: what the files show.
+"""The folder of an export and a zip of it, written so that no half file is ever seen.
 
 A file is written under a name like ``.hookviz-1f0c9a6be2d4.part`` in the same folder and then
 renamed, which every file system does in one step. A program that is killed leaves such parts
@@ -17,27 +14,29 @@ import os
 import re
 import secrets
 import stat
+import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
-from hookviz.errors import ExportError
+from hookviz.errors import ExportError, RunCancelled
+from hookviz.export._names import NameBook, is_forbidden
 
 __all__ = [
     "PART_NAME",
     "ExportFolder",
     "checked_path",
     "listed_files",
-    "place_new",
-    "spoken",
     "whole_file",
+    "zip_export",
 ]
 
 PART_NAME = re.compile(r"\.hookviz-[0-9a-f]{12}\.part")
 """What the name of an unfinished file looks like."""
 
-_SENTENCES = {
+_DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", "Free some space or choose another folder."),
     errno.EDQUOT: ("your disk quota is used up", "Free some space or choose another folder."),
     errno.EROFS: ("it is on a read-only disk", "Choose another folder."),
@@ -65,7 +64,7 @@ def checked_path(name: str, value: object) -> Path:
     raise ExportError(f"{name} is {value!r:.80}; it must be a path: a str or a pathlib.Path.")
 
 
-def spoken(error: OSError | ValueError, place: Path) -> ExportError:
+def disk_error(error: OSError | ValueError, place: Path) -> ExportError:
     """The one sentence for what the operating system answered.
 
     Args:
@@ -74,7 +73,7 @@ def spoken(error: OSError | ValueError, place: Path) -> ExportError:
     """
     if isinstance(error, OSError):
         number = error.errno
-        reason, remedy = _SENTENCES.get(
+        reason, remedy = _DISK_ERRORS.get(
             number or 0, (error.strerror or type(error).__name__, "Choose another folder.")
         )
     else:  # a path that holds a NUL, or characters that the disk's encoding lacks
@@ -110,7 +109,7 @@ def whole_file(
         raise
 
 
-def place_new(part: Path, target: Path) -> None:
+def _place_new(part: Path, target: Path) -> None:
     """Names a finished part ``target`` and refuses, in the same step, where that exists.
 
     Raises:
@@ -156,7 +155,7 @@ class ExportFolder:
             except FileExistsError:
                 continue
             except (OSError, ValueError) as error:
-                raise spoken(error, path) from error
+                raise disk_error(error, path) from error
             return cls(path, made=True)
         raise ExportError(f"{str(root)!r} holds 9,999 exports called {name!r} already.")
 
@@ -176,7 +175,7 @@ class ExportFolder:
         except FileExistsError:
             pass
         except (OSError, ValueError) as error:
-            raise spoken(error, path) from error
+            raise disk_error(error, path) from error
         else:
             return cls(path, made=True)
         if not overwrite:
@@ -198,7 +197,7 @@ class ExportFolder:
             path.mkdir(parents=True, exist_ok=True)
             return path.resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:
-            raise spoken(
+            raise disk_error(
                 error if isinstance(error, OSError) else ValueError(str(error)), path
             ) from error
 
@@ -224,7 +223,7 @@ class ExportFolder:
             with whole_file(target) as file:
                 yield file
         except OSError as error:
-            raise spoken(error, target) from error
+            raise disk_error(error, target) from error
         self.finished.append(target)
 
     def write(self, name: str, data: bytes) -> Path:
@@ -257,3 +256,133 @@ def listed_files(folder: Path, manifest: str) -> frozenset[str]:
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return frozenset()
+
+
+_PIECE = 1024 * 1024
+_PACKED = frozenset({".png", ".zip"})  # deflating these again costs time and saves nothing
+
+
+def _plain_files(folder: Path) -> list[Path]:
+    """The plain files of a folder by name: no links, no folders, no unfinished parts."""
+    try:
+        found = sorted(folder.iterdir())
+        return [
+            path
+            for path in found
+            if stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith(".")
+        ]
+    except OSError as error:
+        raise ExportError(
+            f"The folder {str(folder)!r} cannot be read: {error.strerror}."
+        ) from error
+
+
+def _portable(path: Path) -> tuple[str, str]:
+    """Stem and ending of a file's name, without what some systems cannot unpack."""
+    name = "".join("-" if is_forbidden(char) else char for char in path.name)
+    stem, dot, ending = name.rpartition(".")
+    return (stem, dot + ending) if stem else (name, "")
+
+
+def _pack(
+    file: IO[bytes],
+    folder: Path,
+    progress: Callable[[int, int, str], None] | None,
+    cancelled: Callable[[], bool] | None,
+) -> None:
+    paths = _plain_files(folder)
+    if not paths:
+        raise ExportError(f"The folder {str(folder)!r} holds no files to zip.")
+    top, names = "".join(_portable(folder)) or "export", NameBook()
+    with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        for number, path in enumerate(paths):
+            moment = time.localtime(max(path.stat().st_mtime, 315_576_000))  # zip begins in 1980
+            entry = zipfile.ZipInfo(f"{top}/{names.take(*_portable(path))}", moment[:6])
+            packed = path.suffix in _PACKED
+            entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            with (
+                path.open("rb") as source,
+                archive.open(entry, "w", force_zip64=path.stat().st_size > 1 << 31) as sink,
+            ):
+                while piece := source.read(_PIECE):
+                    if cancelled is not None and cancelled():
+                        raise RunCancelled(
+                            f"Zipping was cancelled after {number} of {len(paths)} files; "
+                            "no zip was written."
+                        )
+                    sink.write(piece)
+            if progress is not None:
+                progress(number + 1, len(paths), path.name)
+
+
+def zip_export(
+    folder: str | os.PathLike[str],
+    target: str | os.PathLike[str] | IO[bytes] | None = None,
+    *,
+    progress: Callable[[int, int, str], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Path | None:
+    """Packs an export's folder into one zip, piece by piece.
+
+    Args:
+        folder: The export's folder. Its plain files are packed under the folder's name; links,
+            folders, hidden files and unfinished parts are not. Characters that Windows or zip
+            cannot have in a name become dashes.
+        target: Where to: a path; an open binary file (it stays open); None makes
+            ``<folder>.zip`` beside the folder, or ``<folder>-2.zip`` ... where that exists.
+        progress: Called after each file with files done, files in all, and the file's name.
+        cancelled: Asked before each MiB; True ends it, and no zip stays behind.
+
+    Returns:
+        The zip's path; None where ``target`` is an open file.
+
+    Raises:
+        ExportError: ``target`` exists already, the folder is missing or empty, or the zip cannot
+            be written.
+        RunCancelled: ``cancelled`` answered True.
+    """
+    root = checked_path("folder", folder).absolute()
+    if not root.is_dir():
+        raise ExportError(f"{str(folder)!r} is not a folder of an export.")
+    if target is not None and hasattr(target, "write"):
+        try:
+            _pack(cast("IO[bytes]", target), root, progress, cancelled)
+        except OSError as error:
+            raise ExportError(f"The zip cannot be written: {error.strerror or error}.") from error
+        return None
+    path = root.parent / f"{root.name}.zip"
+    if target is not None:
+        path = checked_path("target", target).absolute()
+    if target is not None and (path.exists() or path.is_symlink()):
+        raise _exists(path)
+    number = 1
+    try:
+
+        def place(part: Path, wanted: Path) -> None:
+            nonlocal path, number
+            while True:
+                try:
+                    _place_new(part, wanted)
+                except FileExistsError:
+                    if target is not None:
+                        raise
+                    number += 1
+                    wanted = root.parent / f"{root.name}-{number}.zip"
+                else:
+                    path = wanted
+                    return
+
+        with whole_file(path, place) as file:
+            _pack(file, root, progress, cancelled)
+    except FileExistsError as error:
+        raise _exists(path) from error
+    except OSError as error:
+        raise disk_error(error, path) from error
+    return path
+
+
+def _exists(path: Path) -> ExportError:
+    return ExportError(
+        f"{str(path)!r} exists already, and nothing is overwritten.", remedy="Choose another name."
+    )
