@@ -22,7 +22,7 @@ from hookviz.export._parts import part_of
 from hookviz.export._png import open_png, plain_text, png_bytes_of
 from hookviz.render import GridOptions
 
-__all__ = ["Reproduction", "RunAgain", "needs_inputs", "reproduce_png"]
+__all__ = ["Reproduction", "RunAgain", "kinds_in", "reproduce_png"]
 
 RunAgain = Callable[[Mapping[str, str], tuple[str, ...]], tuple[RunFacts, Iterable[Activation]]]
 """Runs the model again: given what the PNG says and the layers that it shows (none for the input
@@ -87,9 +87,9 @@ class Reproduction:
         return self.identical
 
 
-def needs_inputs(facts: Mapping[str, str]) -> bool:
-    """Whether a file shows what a layer received, so that the new run must keep inputs."""
-    return any(key[3] == "input" for key in record_of(facts).keys)
+def kinds_in(facts: Mapping[str, str]) -> frozenset[str]:
+    """The kinds of records that a file shows, which the new run must keep."""
+    return frozenset(key[3] for key in record_of(facts).keys)
 
 
 def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
