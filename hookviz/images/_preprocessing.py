@@ -492,7 +492,7 @@ class CalledPreprocessing(Preprocessing):
         # Neither the default device nor inference mode decides what comes out.
         with torch.inference_mode(mode=False), torch.device("cpu"):
             try:
-                given = _call(self.function, image)
+                given = _call(self.function, image.copy())
             except Exception as error:
                 first = (str(error).splitlines() or [""])[0]
                 raise ImageError(
