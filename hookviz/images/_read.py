@@ -119,9 +119,10 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
 def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str]:
     label = clean_name(name or path)
     if path.lower().startswith(("http://", "https://", "ftp://", "data:", "s3://")):
+        inside = path.lower().startswith("data:")
         raise ImageError(
             f"'{label}' is an address, and hookviz reads files.",
-            remedy="Download the image first.",
+            remedy="Decode it with base64 first." if inside else "Download the image first.",
         )
     file = Path(path).expanduser()
     try:

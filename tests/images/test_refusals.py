@@ -366,6 +366,13 @@ def test_a_lazily_opened_image_whose_file_is_cut_short(encode):
         ("///", "image"),
         ("\ud800.png", ".png"),
         ("Käfer 猫.png", "Käfer 猫.png"),
+        ("صورة قطة.png", "صورة قطة.png"),
+        ("תמונה של חתול.png", "תמונה של חתול.png"),
+        ("می\u200cخواهم.png", "می\u200cخواهم.png"),
+        ("👩\u200d👩\u200d👧🇩🇪.png", "👩\u200d👩\u200d👧🇩🇪.png"),
+        ("e\u0301\u2028\u2029\x00\x7f\x85.png", "e\u0301.png"),
+        ("\u2067abc\u2069\u200f\ufeff", "abc"),
+        ("\u200d\u200c", "image"),
     ],
 )
 def test_names_are_cleaned(name, clean):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
 
 from hookviz.errors import ModelError, WeightsError
+from hookviz.images import Preprocessing
 from hookviz.models import feed, load_model, predictions
 
 timm = pytest.importorskip("timm", reason="timm is not installed (extra timm)")
@@ -29,6 +31,24 @@ def test_the_preprocessing_gives_timms_own_numbers(name: str) -> None:
     args, kwargs = feed(model, model.preprocess(image))
     with torch.no_grad():
         assert predictions(model, model.module(*args, **kwargs)).items
+
+
+@pytest.mark.parametrize(
+    ("config", "resize", "crop"),
+    [
+        ({"input_size": (3, 224, 224), "crop_pct": 0.875}, 256, (224, 224)),
+        (
+            {"input_size": (3, 384, 384), "crop_pct": 1.0, "crop_mode": "squash"},
+            (384, 384),
+            (384, 384),
+        ),
+        ({"input_size": (3, 192, 256), "crop_pct": 1.0}, (192, 256), (192, 256)),
+    ],
+)
+def test_sizes_and_crop_modes(config: Any, resize: list[int], crop: list[int]) -> None:
+    common = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "interpolation": "bicubic"}
+    steps = Preprocessing.from_transforms({**common, **config})
+    assert (steps.resize, steps.crop) == (resize, crop)
 
 
 def test_a_checkpoint_with_its_number_of_classes(tmp_path: Path) -> None:
