@@ -23,8 +23,6 @@ from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, utc_text
 from hookviz.export._part import Item, Request
 from hookviz.render import Extents, moments
 
-__all__ = ["SCHEMA", "layer_entry", "manifest_json", "manifest_text"]
-
 SCHEMA = 1
 
 

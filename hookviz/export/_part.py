@@ -25,18 +25,6 @@ from hookviz.export._png import encoded_png
 from hookviz.export._values import TensorError, ValueFormat
 from hookviz.render import GridOptions, arrange
 
-__all__ = [
-    "UNREADABLE",
-    "Again",
-    "Export",
-    "Item",
-    "Part",
-    "Plan",
-    "Request",
-    "Task",
-    "reason",
-]
-
 Made = TypeVar("Made")
 
 

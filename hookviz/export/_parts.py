@@ -10,8 +10,6 @@ from hookviz.export._facts import FileRecord
 from hookviz.export._part import Part
 from hookviz.export._vector import VectorGrids
 
-__all__ = ["PARTS", "chosen_parts", "listed", "part_of"]
-
 PARTS: dict[str, Part] = {
     part.name: part
     for part in (

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["Cancelled", "Pipeline", "worker_count"]
-
 
 class Cancelled(Exception):  # noqa: N818 - it is a way out, not an error, and stays in this part
     """The caller asked for the end."""

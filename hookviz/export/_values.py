@@ -26,8 +26,6 @@ from hookviz._tensors import dense
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
 
-__all__ = ["TensorError", "ValueFormat", "write_values"]
-
 ValueFormat = Literal["npz", "safetensors"]
 
 

@@ -24,8 +24,6 @@ from hookviz.export._pictures import draw_activation, grid_texts
 from hookviz.export._png import plain_text
 from hookviz.render import GridOptions
 
-__all__ = ["VectorGrids"]
-
 _LOCK = threading.Lock()
 # Letters as text, not as outlines; ids from a fixed salt instead of random ones.
 _SETTINGS: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "hookviz", "pdf.fonttype": 42}

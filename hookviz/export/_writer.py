@@ -23,8 +23,6 @@ from hookviz.export._pipeline import Cancelled, Pipeline
 from hookviz.export._values import TensorError, ValueFormat
 from hookviz.render import GridOptions, parse_channels
 
-__all__ = ["ExportCancelled", "ExportChoices", "ExportResult", "ExportStopped", "write_export"]
-
 Progress = Callable[[int, int, str], None]
 
 
