@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, GridOptions
 
-__all__ = ["Run"]
-
 
 @dataclass(frozen=True, eq=False)
 class Run:
