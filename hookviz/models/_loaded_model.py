@@ -48,7 +48,7 @@ class LoadedModel:
         no_classifier: Why there can be no predictions; "" where nothing stands against them.
         partial: True where only a part of the model's layers is loaded, because its full weights
             are not on this machine; loading ``weights="DEFAULT"`` gets them.
-        report: What a checkpoint of one's own matched; None for other weights.
+        report: What the user's checkpoint matched; None for other weights.
         passed_in: True where the module is the user's own object, which is never changed.
     """
 

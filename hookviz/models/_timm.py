@@ -91,7 +91,7 @@ class Timm(ModelSource):
         elif isinstance(weights, str) and weights.strip().upper() in ("AUTO", "DEFAULT"):
             if request.num_classes is not None:
                 raise ModelError(
-                    "num_classes goes with weights=None or a checkpoint of one's own; timm's "
+                    "num_classes goes with weights=None or a checkpoint of your own; timm's "
                     "weights have their own number of classes."
                 )
             (module, text), note = _pretrained(name), ""

@@ -283,7 +283,7 @@ class Torchvision(ModelSource):
             return _from_content(arch, *own_content(weights, arch.name), request)
         if request.num_classes is not None:
             raise ModelError(
-                "num_classes goes with weights=None or a checkpoint of one's own; torchvision's "
+                "num_classes goes with weights=None or a checkpoint of your own; torchvision's "
                 "weights have their own number of classes."
             )
         if isinstance(weights, str) and weights.strip().lower() == "bundled":
@@ -339,7 +339,7 @@ def _untrained(arch: Architecture, request: Request) -> LoadedModel:
 
 
 def _from_content(arch: Architecture, content: Any, source: str, request: Request) -> LoadedModel:
-    """A torchvision architecture with a checkpoint of one's own."""
+    """A torchvision architecture with the user's checkpoint."""
     fitted = fit_builder(
         arch.buildable, content, source, strict=request.strict, num_classes=request.num_classes
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
-    from hookviz.render import Drawing, GridOptions
+    from hookviz.render import Drawing, DrawingOptions, GridOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class Run:
         *,
         leaf: str | None = None,
         kind: str = "output",
-        **options: Any,
+        **options: Unpack[DrawingOptions],
     ) -> Figure:
         """A layer as a matplotlib figure.
 
