@@ -106,13 +106,8 @@ def run_model(
         DeviceError: The device ran out of memory.
         Exception: Whatever the model's own forward raised, unchanged.
     """
-    for name, call in (
-        ("transform", transform),
-        ("on_activation", on_activation),
-        ("cancelled", cancelled),
-    ):
-        if call is not None and not callable(call):
-            raise HookvizError(f"{name} is {call!r:.80}; it must be a function or None.")
+    if on_activation is not None and not callable(on_activation):
+        raise HookvizError(f"on_activation must be a function or None, not {on_activation!r:.80}.")
     shown: set[tuple[str, int, str, str]] = set()
 
     def arrived(activation: Activation) -> None:
@@ -121,6 +116,7 @@ def run_model(
             shown.add((known.layer, known.call, known.leaf, known.kind))
             on_activation(known)
 
+    # Whatever is wrong with the arguments is found out here, before anything is done.
     capture = Capture(
         model.module,
         layers,
