@@ -204,7 +204,7 @@ def maps(
             "No layer was named.",
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
-    options = GridOptions.of(cmap=cmap, scale=scale, order=order)
+    options = GridOptions().replace(cmap=cmap, scale=scale, order=order)
     if channels not in (None, "all"):
         parse_channels(channels)
     picture = read_image(_image_source(image))

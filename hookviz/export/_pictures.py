@@ -113,7 +113,7 @@ def grid_texts(
     record = FileRecord("grid", (key_of(activation),), options.to_json(), page=options.page)
     texts = run_texts(facts) | activation_texts(activation) | _view_texts(options)
     texts |= {
-        "layout": " ".join((drawing.kind, drawing.layout, *drawing.notes)),
+        "layout": " ".join((drawing.kind, drawing.axes, *drawing.notes)),
         "channels": ranges_text(drawing.channels),
         "page": f"{drawing.page + 1} of {drawing.pages}",
         "order": options.order,
@@ -145,7 +145,7 @@ def _view_texts(options: GridOptions) -> dict[str, str]:
 
 def _page_texts(options: GridOptions) -> dict[str, str]:
     """What decides how a page with letters looks, beside its options."""
-    style = options.style
+    style: str | None = options.style
     if style is None:
         page = palette(None)
         colours = f"page {to_hex(page.face, True)}, text {to_hex(page.ink, True)}"

@@ -121,7 +121,10 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
         raise ExportError(f"The text 'options' of {name} is damaged: {error}") from error
     facts, activations = run(texts, tuple(dict.fromkeys(key[0] for key in record.keys)))
     found = _matching(record.keys, tuple(activations))
-    pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    try:
+        pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    except RenderError as error:
+        raise ExportError(f"What {name} shows cannot be drawn: {error}") from error
     differences, same_facts = _compared_texts(
         texts, {key: plain_text(text) for key, text in again.items()}
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
-    from hookviz.render import Drawing, GridOptions
+    from hookviz.render import Drawing, DrawingOptions, GridOptions
 
 __all__ = ["Run"]
 
@@ -148,7 +148,7 @@ class Run:
         *,
         leaf: str | None = None,
         kind: str = "output",
-        **options: Any,
+        **options: Unpack[DrawingOptions],
     ) -> Figure:
         """A layer as a matplotlib figure.
 
