@@ -109,7 +109,7 @@ def test_a_layer_for_a_run_without_one(
 def test_every_choice_that_is_offered_for_a_layer_of_several_can_be_taken(
     run: hookviz.Run,
 ) -> None:
-    with pytest.raises(LayerError, match='Choose one with call=1, call=2, ..., or call="last"'):
+    with pytest.raises(LayerError, match='or call="last"'):
         run.select("relu")
     assert [run.select("relu", call).call for call in (1, 2, "last")] == [1, 2, 2]
     with pytest.raises(LayerError, match="Choose one with leaf=") as caught:
