@@ -110,8 +110,9 @@ def choose(
     what: str,
     *,
     call: CallChoice,
-    run: int | None,
     leaf: str | int | None,
+    run: int | None = None,
+    several: bool = False,
 ) -> tuple[Activation, ...]:
     """The records meant by a call, a run and a leaf.
 
@@ -120,8 +121,9 @@ def choose(
         layer: The layer, for messages.
         what: The kind in words, for messages.
         call: 1-based number, "last", "all", or None for the only one.
-        run: 1-based number, negative from the end, or None for the latest run with a record.
         leaf: Path or position of the leaf, or None for the only one.
+        run: 1-based number, negative from the end, or None for the latest run with a record.
+        several: Whether "all" is legal.
 
     Returns:
         One record, or with "all" one per call.
@@ -140,7 +142,7 @@ def choose(
             f"{'run' if len(runs) == 1 else 'runs'} {', '.join(map(str, runs))}."
         )
     calls = sorted({a.call for a in here})
-    if call == "all":
+    if call == "all" and several:
         picked = calls
     elif call == "last":
         picked = calls[-1:]
@@ -151,7 +153,8 @@ def choose(
             )
             raise LayerError(
                 f"Layer '{layer}' was called {len(calls)} times in run {wanted} ({listed}).",
-                remedy='Choose one with call=1, call=2, ..., call="last", or call="all".',
+                remedy="Choose one with call=1, call=2, ..., "
+                + ('call="last", or call="all".' if several else 'or call="last".'),
             )
         picked = calls
     elif isinstance(call, int) and not isinstance(call, bool):
@@ -162,7 +165,8 @@ def choose(
             )
         picked = [call]
     else:
-        raise LayerError(f'call is a number from 1, "last", "all" or None, not {call!r}.')
+        legal = 'a number from 1, "last", "all" or None' if several else 'a number from 1 or "last"'
+        raise LayerError(f"call is {legal}, not {call!r}.")
     return tuple(_leaf([a for a in here if a.call == c], layer, what, leaf) for c in picked)
 
 

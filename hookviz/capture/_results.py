@@ -203,7 +203,7 @@ class CaptureResults:
                 why = f"it was not asked for; use Capture(..., {option}=True)"
             raise LayerError(f"No {what} of layer '{name}' was captured: {why or 'none came'}.")
         try:
-            chosen = choose(found, name, what, call=call, run=run, leaf=leaf)
+            chosen = choose(found, name, what, call=call, leaf=leaf, run=run, several=True)
         except LayerError as error:
             if unkept is None:
                 raise
