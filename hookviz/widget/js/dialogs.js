@@ -151,6 +151,7 @@ export function modelPanel(model, cleanup) {
     open(choice = "auto", name = "") {
       chosen = name;
       wanted = choice;
+      weights.value = "auto";
       search.value = "";
       model.send({ type: "models" });
       view.open(search);
