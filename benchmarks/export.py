@@ -30,7 +30,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import hookviz
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export import RunFacts, read_png_facts, write_export
 from hookviz.export._png import LEVEL
 

@@ -13,9 +13,9 @@ import sys
 
 import click
 
-from hookviz.cli._installation import doctor, lab, weights
-from hookviz.cli._looking import layers, maps, models, reproduce
-from hookviz.cli._sentences import SentenceGroup
+from hookviz.cli._errors import SentenceGroup
+from hookviz.cli._model_commands import layers, maps, models, reproduce
+from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.version import __version__
 
 __all__ = ["cli", "main"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookviz.errors import ExportError
-from hookviz.export._channels import ChannelLevels, ChannelPainter
+from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import FileRecord, activation_texts, key_of, run_texts
 from hookviz.export._names import CONTACT_STEM, INPUT_NAME, channel_ending, page_ending
 from hookviz.export._part import Again, Export, Item, Part, Plan, Task
@@ -23,7 +23,7 @@ from hookviz.export._pictures import (
 )
 from hookviz.export._png import text_chunks
 from hookviz.export._values import write_values
-from hookviz.render import PictureFacts, page_count, parse_channels
+from hookviz.render import ChannelImage, PictureFacts, page_count, parse_channels
 
 __all__ = ["Channels", "Contact", "Grids", "Input", "Values"]
 
@@ -192,7 +192,7 @@ class Channels(Part):
         del texts["record"]  # the only one of these that names the channel
         shared = text_chunks(texts)
 
-        def work(bundle: Sequence[ChannelLevels]) -> None:
+        def work(bundle: Sequence[ChannelImage]) -> None:
             for one in bundle:
                 own = painter.channel_texts(one)
                 own["record"] = replace(record, channel=one.channel).text()
@@ -211,7 +211,7 @@ class Channels(Part):
         """The channel that the record names."""
         record = again.record
         painter = ChannelPainter(again.activations[0], again.options, again.facts.input_size)
-        (one,) = painter.paint([record.channel or 0])
+        (one,) = painter.images([record.channel or 0])
         pixels = one.rgb(painter.table)
         pixels = pixels.repeat(record.factor, axis=0).repeat(record.factor, axis=1)
         texts = channel_texts(again.facts, painter, again.options) | painter.channel_texts(one)
@@ -220,10 +220,10 @@ class Channels(Part):
 
 def _bundles(
     painter: ChannelPainter, channels: list[int], factor: int
-) -> Iterator[list[ChannelLevels]]:
-    bundle: list[ChannelLevels] = []
+) -> Iterator[list[ChannelImage]]:
+    bundle: list[ChannelImage] = []
     pixels = 0
-    for one in painter.paint(channels):
+    for one in painter.images(channels):
         bundle.append(one)
         pixels += one.levels.size * factor**2
         if pixels >= _BUNDLE_PIXELS or len(bundle) >= _BUNDLE_FILES:

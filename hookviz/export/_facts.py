@@ -66,7 +66,7 @@ import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export._png import open_png, png_bytes_of, texts_of
 from hookviz.version import __version__

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, utc_text
 from hookviz.export._part import Item, Request

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import FileRecord, RunFacts

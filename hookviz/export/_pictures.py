@@ -18,7 +18,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import (
@@ -113,7 +113,7 @@ def grid_texts(
     record = FileRecord("grid", (key_of(activation),), options.to_json(), page=options.page)
     texts = run_texts(facts) | activation_texts(activation) | _view_texts(options)
     texts |= {
-        "layout": " ".join((drawing.kind, drawing.layout, *drawing.notes)),
+        "layout": " ".join((drawing.kind, drawing.axes, *drawing.notes)),
         "channels": ranges_text(drawing.channels),
         "page": f"{drawing.page + 1} of {drawing.pages}",
         "order": options.order,
@@ -145,7 +145,7 @@ def _view_texts(options: GridOptions) -> dict[str, str]:
 
 def _page_texts(options: GridOptions) -> dict[str, str]:
     """What decides how a page with letters looks, beside its options."""
-    style = options.style
+    style: str | None = options.style
     if style is None:
         page = palette(None)
         colours = f"page {to_hex(page.face, True)}, text {to_hex(page.ink, True)}"

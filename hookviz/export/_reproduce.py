@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export._facts import Key, RunFacts, facts_in, record_of
 from hookviz.export._part import Again
@@ -121,7 +121,10 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
         raise ExportError(f"The text 'options' of {name} is damaged: {error}") from error
     facts, activations = run(texts, tuple(dict.fromkeys(key[0] for key in record.keys)))
     found = _matching(record.keys, tuple(activations))
-    pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    try:
+        pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    except RenderError as error:
+        raise ExportError(f"What {name} shows cannot be drawn: {error}") from error
     differences, same_facts = _compared_texts(
         texts, {key: plain_text(text) for key, text in again.items()}
     )

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hookviz._tensors import dense
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
 
 __all__ = ["TensorError", "ValueFormat", "write_values"]

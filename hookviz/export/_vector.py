@@ -16,7 +16,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export._builtin_parts import Grids
 from hookviz.export._facts import RunFacts
 from hookviz.export._part import Export, Task

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict, get_args
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError, RunCancelled, did_you_mean
 from hookviz.export._channels import MAX_FACTOR
 from hookviz.export._facts import RunFacts

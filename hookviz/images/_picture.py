@@ -71,14 +71,16 @@ def clean_name(name: str, default: str = "image") -> str:
     """
     base = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
     # Categories C*: control, format (with the bidirectional overrides that make "gpj.exe" read
-    # "exe.jpg"), surrogates, unassigned; Zl and Zp break lines as "\n" does.
+    # "exe.jpg"), surrogates, unassigned; Zl and Zp break lines as "\n" does. The two joiners stay:
+    # Persian, Indic scripts and emoji are spelled with them.
     kept = "".join(
         c
         for c in base
-        if unicodedata.category(c)[0] != "C" and unicodedata.category(c) not in ("Zl", "Zp")
+        if c in "\u200c\u200d"
+        or (unicodedata.category(c)[0] != "C" and unicodedata.category(c) not in ("Zl", "Zp"))
     )
     kept = " ".join(kept.split())
-    if kept in ("", ".", ".."):
+    if kept in ("", ".", "..") or not any(c.isprintable() for c in kept):
         return default
     if len(kept) > MAX_NAME:
         tail = 16

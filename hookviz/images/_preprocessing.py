@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -109,7 +109,7 @@ class Preprocessing:
                 "red, green and blue, or one, for grey."
             )
         for word, values in (("mean", self.mean), ("std", self.std)):
-            if not all(_is_number(v) and math.isfinite(v) for v in values):
+            if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values):
                 raise ImageError(f"{word} is {values}; mean and std must be finite numbers.")
         if any(v == 0 for v in self.std):
             raise ImageError(f"std is {self.std}; no value may be zero.")
@@ -399,44 +399,42 @@ class CalledPreprocessing(Preprocessing):
 
     Attributes:
         function: Gives what ``Preprocessing.from_transforms`` says.
-        name: What to call it.
-        steps: What could be read off it, not yet checked; None where nothing could.
-        shown: In words how values are shown that no steps explain.
+        known: Whether the inherited numbers were read off the function (not yet checked); if not,
+            mean and std only serve for showing.
     """
 
-    function: Callable[[Image.Image], Any] | None = None
-    name: str = "a function"
-    steps: Preprocessing | None = None
-    shown: str = ""
+    function: Any = None
+    known: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        like = self.steps or Preprocessing(mean=self.mean, std=self.std)
-        if any(getattr(self, f.name) != getattr(like, f.name) for f in fields(Preprocessing)):
-            self._unchangeable()
+        if not self.known and (self.fit != "none" or self.resize is not None):
+            self._refuse_changes()
 
-    def _unchangeable(self) -> None:
+    def _refuse_changes(self) -> NoReturn:
         raise ImageError(
-            f"The preprocessing {self.name} is called as it is; its size and fit cannot be "
-            "changed.",
+            f"The preprocessing {_name_of(self.function)} is called as it is; its size and fit "
+            "cannot be changed.",
             remedy="Give a hookviz.Preprocessing instead.",
         )
 
     def fitted(self, fit: str, side: int = 224) -> Preprocessing:
         """See the parent class."""
-        if self.steps is None:
-            self._unchangeable()
-        return super().fitted(fit, side)
+        return super().fitted(fit, side) if self.known else self._refuse_changes()
 
     def describe(self) -> str:
         """The steps as far as they are known, else its name and that they are not."""
-        if self.steps is not None:
+        if self.known:
             return super().describe()
-        return f"preprocessed by {self.name}{self.shown}"
+        if (self.mean[0], self.std[0]) == (0.0, 1 / 255):
+            shown = "values from 0 to 255 that are not scaled to 0..1"
+        else:
+            shown = "shown stretched from its lowest to its highest value"
+        return f"preprocessed by {_name_of(self.function)}, {shown}"
 
     def box(self, size: Sides) -> Box | None:
         """See the parent class."""
-        return None if self.steps is None else super().box(size)
+        return super().box(size) if self.known else None
 
     def checked(self, image: Image.Image, given: torch.Tensor) -> Preprocessing:
         """What is known of how ``given`` was made of ``image``.
@@ -449,38 +447,31 @@ class CalledPreprocessing(Preprocessing):
             This, where its steps give the same values (up to the rounding of another resizer);
             else the same function without steps, with a mean and std that serve for showing.
         """
-        if _preset_kind(self.function):
-            return self  # read by its class, not by its looks
-        if self.steps is not None:
-            try:
-                ours = self.steps(image).numpy()
-            except ImageError:
-                ours = np.empty(0)
-            values = given.to(torch.float32).numpy()
-            if ours.shape == values.shape:
-                std = np.array(self.std, np.float32)[:, None, None]
-                apart = np.abs((ours - values) * std).mean() * 255
-                if apart <= _TOLERANCE:
-                    return self
-        return self._stretched(given)
-
-    def _stretched(self, given: torch.Tensor) -> CalledPreprocessing:
-        if not given.is_floating_point():
-            low, span = 0.0, 255.0
-            shown = ", whole numbers that are not scaled to 0..1"
-        else:
+        # A preset of torchvision's is read by its class, not by its looks.
+        if self.known and (_preset_kind(self.function) or self._agrees(image, given)):
+            return self
+        low, high = 0.0, 255.0
+        if given.is_floating_point():
             finite = given[torch.isfinite(given)].double()
             low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (0.0, 1.0)
-            span = high - low if high > low else 1.0
-            shown = ", shown stretched from its lowest to its highest value"
-        channels = 1 if given.shape[0] == 1 else 3
+        span, channels = (high - low if high > low else 1.0), (1 if given.shape[0] == 1 else 3)
         mean, std = (-low / span,) * channels, (1 / span,) * channels
-        return CalledPreprocessing(
-            mean=mean, std=std, function=self.function, name=self.name, shown=shown
-        )
+        return CalledPreprocessing(mean=mean, std=std, function=self.function)
+
+    def _agrees(self, image: Image.Image, given: torch.Tensor) -> bool:
+        """Whether steps of the numbers that were read give the same values."""
+        try:
+            ours = super().__call__(image).numpy()
+        except ImageError:
+            return False
+        values = given.to(torch.float32).numpy()
+        if ours.shape != values.shape:
+            return False
+        apart = np.abs(ours - values).mean(axis=(1, 2)) * self.std
+        return bool(apart.mean() * 255 <= _TOLERANCE)
 
     def __call__(self, picture: Image.Image | Picture) -> torch.Tensor:
-        """Calls the function on the RGB image.
+        """Calls the function on a copy of the RGB image.
 
         Returns:
             What it gave, (C, H, W), in its own dtype: a copy on the CPU without a graph.
@@ -488,19 +479,19 @@ class CalledPreprocessing(Preprocessing):
         Raises:
             ImageError: It failed, or gave something else than one image's values.
         """
-        image = _rgb(picture)
+        name = _name_of(self.function)
         # Neither the default device nor inference mode decides what comes out.
         with torch.inference_mode(mode=False), torch.device("cpu"):
             try:
-                given = _call(self.function, image)
+                given = _call(self.function, _rgb(picture).copy())
             except Exception as error:
                 first = (str(error).splitlines() or [""])[0]
                 raise ImageError(
-                    f"The preprocessing {self.name} failed: {first or type(error).__name__}",
+                    f"The preprocessing {name} failed: {first or type(error).__name__}",
                     remedy="It is called with one RGB PIL image (an array as image= where it "
                     "takes nothing else).",
                 ) from error
-            return _one_image(given, self.name, batched=_is_processor(self.function))
+            return _one_image(given, name, batched=_is_processor(self.function))
 
 
 _TOLERANCE = 2.0
@@ -523,8 +514,8 @@ def _called(thing: Any) -> CalledPreprocessing:
         steps = _read(thing)
     except Exception:  # noqa: BLE001 - only for showing: what cannot be read is unknown
         steps = None
-    known = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
-    return CalledPreprocessing(**known, function=thing, name=_name_of(thing), steps=steps)
+    numbers = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
+    return CalledPreprocessing(**numbers, function=thing, known=steps is not None)
 
 
 def _is_processor(thing: Any) -> bool:
@@ -780,10 +771,6 @@ def _hugging_face_size(size: Any) -> int | Sides:
 # ── Numbers
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _per_channel(word: str, values: Any, channels: int) -> tuple[float, ...]:
     """One float per channel, of one number for all or of as many as there are channels."""
     items = list(values) if isinstance(values, Iterable) else [values]
@@ -855,4 +842,7 @@ def _kind_of(thing: Any) -> str:
     if isinstance(thing, (torch.Tensor, np.ndarray)):
         word = "a tensor" if isinstance(thing, torch.Tensor) else "an array"
         return f"{word} {tuple(thing.shape)} of {thing.dtype}"
-    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {_name_of(thing)}"
+    name = _name_of(thing)
+    if isinstance(thing, type):
+        return f"the class {name}"
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

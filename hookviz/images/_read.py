@@ -119,9 +119,10 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
 def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str]:
     label = clean_name(name or path)
     if path.lower().startswith(("http://", "https://", "ftp://", "data:", "s3://")):
+        inside = path.lower().startswith("data:")
         raise ImageError(
             f"'{label}' is an address, and hookviz reads files.",
-            remedy="Download the image first.",
+            remedy="Decode it with base64 first." if inside else "Download the image first.",
         )
     file = Path(path).expanduser()
     try:
@@ -196,22 +197,22 @@ def _from_bytes(data: bytes, label: str, max_pixels: int) -> Picture:
             remedy=" ".join(filter(None, (f"hookviz opens {ACCEPTED}.", kind.advice))),
         )
     decoded = decode(data, kind, label, max_pixels=max_pixels)
-    header = decoded.header
+    facts = decoded.facts
     image, notes = _converted(
         decoded.image,
         label,
         kind.words,
-        bits=header.bits,
-        inverted=header.inverted,
+        bits=facts.bits,
+        inverted=facts.inverted,
         sixteen=decoded.format == "PPM",
     )
-    if header.oriented in _UPRIGHT:
+    if facts.oriented in _UPRIGHT:
         turned: tuple[str, ...] = (_TURNED,)  # by Pillow, while it loaded a TIFF
     else:
         image, turned = _upright(decoded.image, image)
     digest = hashlib.sha256(data).hexdigest()
     notes = (*decoded.notes, *notes, *turned)
-    return Picture(image, label, digest, decoded.format, decoded.size, notes)
+    return Picture(image, label, digest, decoded.format, facts.size, notes)
 
 
 def _from_image(source: Image.Image, name: str | None, max_pixels: int) -> Picture:

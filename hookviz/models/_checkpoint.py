@@ -40,6 +40,7 @@ from safetensors import SafetensorError, safe_open
 from torch.torch_version import TorchVersion
 
 from hookviz.errors import WeightsError, closest
+from hookviz.images import file_kind
 
 __all__ = ["SUFFIXES", "Opened", "expanded", "is_own", "own_content", "read_checkpoint"]
 
@@ -49,24 +50,10 @@ RESAVE = (
     "torch.save(model.state_dict(), 'weights.pth')."
 )
 SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".pkl", ".tar", ".zip")
+_UNTOLD = ("a Python pickle", "a file of zeros", "a file of an unknown kind")
 _WORDS = ("auto", "bundled", "default", "none", "untrained", "")
 HEADER_LIMIT = 32 * 2**20
 """Bytes of a safetensors header; those of the largest public models have less than 10 MB."""
-
-# First bytes of files that people pass by mistake, and what to call them.
-_OTHERS = (
-    (b"\x89HDF\r\n\x1a\n", "a Keras or HDF5 file"),
-    (b"\x93NUMPY", "a NumPy array"),
-    (b"\x1f\x8b", "a gzip archive: unpack it first"),
-    (b"BZh", "a bzip2 archive: unpack it first"),
-    (b"7z\xbc\xaf", "a 7z archive: unpack it first"),
-    (b"version https://git-lfs", "a pointer of Git LFS, not the weights: run 'git lfs pull'"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"%PDF", "a PDF"),
-    (b"GGUF", "a GGUF file"),
-    (b"\x7fELF", "a program"),
-)
 
 
 @dataclass(frozen=True)
@@ -156,7 +143,7 @@ def read_checkpoint(path: Path) -> Any:
     size = _regular_size(path)
     try:
         with path.open("rb") as file:
-            head = file.read(512)
+            head = file.read(4096)
     except OSError as error:
         raise WeightsError(f"The weights {path} cannot be read: {error.strerror}.") from error
     if head.startswith(b"PK"):
@@ -165,7 +152,8 @@ def read_checkpoint(path: Path) -> Any:
         return _read_safetensors(path, head, size)
     foreign = _foreign(head)
     if foreign:
-        raise WeightsError(f"{name} is {foreign}, not PyTorch weights.", remedy=ACCEPTED)
+        remedy = "Fetch the file with 'git lfs pull'." if "Git LFS" in foreign else ACCEPTED
+        raise WeightsError(f"{name} is {foreign}, not PyTorch weights.", remedy=remedy)
     if head.startswith(b"\x80"):
         return _torch_load(path, None)
     if path.suffix.lower() == ".safetensors":
@@ -204,20 +192,12 @@ def _alike(path: Path) -> str:
 
 def _foreign(head: bytes) -> str:
     """What a file is that is no checkpoint; "" where its first bytes say nothing."""
-    for magic, what in _OTHERS:
-        if head.startswith(magic):
-            return what
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if text.startswith((b"<!doctype", b"<html", b"<head", b"<body")):
-        return "a web page (HTML): the download went to a login or error page"
-    if text.startswith((b"<?xml", b"<")):
-        return "XML text"
-    if text.startswith((b"{", b"[")):
-        return "JSON text"
+    if head.startswith(b"GGUF"):
+        return "a GGUF file"
     if head[257:262] == b"ustar" or _is_tar(head):
         return "a tar archive (PyTorch's format before 0.1.10, or another archive)"
-    printable = sum(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head)
-    return "a text file" if printable == len(head) else ""
+    words = file_kind(head).words
+    return "" if words in _UNTOLD else words
 
 
 def _is_tar(head: bytes) -> bool:

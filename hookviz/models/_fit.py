@@ -543,7 +543,7 @@ def _head_names(what: Buildable, shapes: Shapes, options: Mapping[str, Any]) -> 
 
 
 def _last_layer(module: nn.Module) -> str:
-    """Name of the last linear layer or convolution: the classifier of a module of one's own."""
+    """Name of the last linear layer or convolution: the classifier of the user's own module."""
     last = ""
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Conv2d) and name:

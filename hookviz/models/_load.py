@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookviz.errors import HookvizError, ModelError, did_you_mean
+from hookviz.errors import HookvizError, ImageError, ModelError, did_you_mean
+from hookviz.images import Preprocessing
 from hookviz.models._build import plain_torch
 from hookviz.models._bundled import Bundled
 from hookviz.models._checkpoint_file import CheckpointFile
 from hookviz.models._devices import choose_device
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
 from hookviz.models._module import OwnModule
-from hookviz.models._presets import as_preset
 from hookviz.models._timm import Timm
 from hookviz.models._torchvision import Torchvision
 from hookviz.models._weights_cache import CachedFile, Progress, cached_files
@@ -63,7 +63,7 @@ def load_model(
             dtype or weights are asked for, a copy gets them.
         weights: "auto": torch's cache where the file is there, else what ships with hookviz
             ("vgg16"), else a download. None: untrained. A name of torchvision's enum
-            ("DEFAULT", "IMAGENET1K_V1"), "bundled", a path to a file of one's own (.safetensors,
+            ("DEFAULT", "IMAGENET1K_V1"), "bundled", a path to a checkpoint (.safetensors,
             .pth, .pt, .ckpt), or a state dict.
         device: "auto" (CUDA, then MPS, then CPU; for a module: where it is), "cpu", "cuda",
             "cuda:N", "mps".
@@ -72,9 +72,10 @@ def load_model(
             in all or 0, file name).
         cancelled: Asked during a download; True ends it with RunCancelled.
         name: Shown in place of the model's own name.
-        preprocess: In place of the weights' own: a callable such as
-            ``torchvision.transforms._presets.ImageClassification``, or a Hugging Face image
-            processor.
+        preprocess: In place of the weights' own: anything that
+            ``hookviz.Preprocessing.from_transforms`` takes, for example a pipeline of torchvision,
+            timm's data config or a Hugging Face image processor. A module that comes without gets
+            the input size and channels that its forward takes, where they can be found.
         categories: Class names, in place of the weights' own.
         num_classes: For a checkpoint or an untrained model; None takes the checkpoint's.
         strict: Whether a checkpoint that does not fit beyond the classifier is an error; False
@@ -97,7 +98,7 @@ def load_model(
         'UNTRAINED: random weights (seed 0).'
     """
     chosen_dtype = choose_dtype(dtype)
-    preprocess = as_preset(preprocess)
+    preprocess = _checked(preprocess)
     if categories is not None:
         if isinstance(categories, str) or not isinstance(categories, Iterable):
             raise ModelError(f"categories are a list of class names, not {categories!r}.")
@@ -111,7 +112,8 @@ def load_model(
         if isinstance(model, LoadedModel) and request.automatic:
             loaded, in_place = model, str(device) == "auto"
         else:
-            loaded = _source(own, request).load(own, request)
+            source = next(s for s in _sources(own) if s.takes(request))
+            loaded = source.load(own, request)
         loaded = loaded.to(loaded.device if in_place else device, chosen_dtype)
     given = {
         "name": name or None,
@@ -122,15 +124,28 @@ def load_model(
     return replace(loaded, **changes) if changes else loaded
 
 
-def _source(model: object, request: Request) -> ModelSource:
-    """The source that loads a model.
+def _checked(preprocess: Any) -> Any:
+    """The preprocessing that was given; a config becomes steps.
 
     Raises:
-        ModelError: None recognises it.
+        ModelError: No network's input can be made with it.
     """
-    for source in SOURCES:
-        if source.recognises(model) and source.takes(request):
-            return source
+    try:
+        how = Preprocessing.from_transforms(preprocess)
+    except ImageError as error:
+        raise ModelError(error.message, remedy=error.remedy) from None
+    return preprocess if preprocess is None or callable(preprocess) else how
+
+
+def _sources(model: object) -> list[ModelSource]:
+    """The sources that recognise a model.
+
+    Raises:
+        ModelError: There is none.
+    """
+    found = [source for source in SOURCES if source.recognises(model)]
+    if found:
+        return found
     if not isinstance(model, str):
         raise ModelError(
             f"A model is a name or a torch.nn.Module, not {type(model).__name__}.",
@@ -204,9 +219,7 @@ def list_weights(model: str) -> list[WeightsInfo]:
         >>> [w.name for w in list_weights("vgg16")]
         ['IMAGENET1K_V1', 'IMAGENET1K_FEATURES', 'bundled']
     """
-    _source(model, Request())
-    known = [source for source in reversed(SOURCES) if source.recognises(model)]
-    return [info for source in known for info in source.weights(model)]
+    return [info for source in reversed(_sources(model)) for info in source.weights(model)]
 
 
 def is_local(model: str) -> bool:
@@ -215,8 +228,7 @@ def is_local(model: str) -> bool:
     Raises:
         ModelError: The name is unknown.
     """
-    _source(model, Request())
-    return any(source.is_local(model) for source in SOURCES if source.recognises(model))
+    return any(source.is_local(model) for source in _sources(model))
 
 
 def cached_weights(*, check: bool = False) -> list[CachedFile]:

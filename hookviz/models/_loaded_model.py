@@ -38,8 +38,8 @@ class LoadedModel:
             "bundled Oxford VGG16 convolutions (IMAGENET1K_FEATURES)", "file my.pth", "none"
             or "as passed in".
         trained: False where the weights are random: say so wherever the model is shown.
-        preprocess: Callable from a PIL image to the network's input (3, H, W), as torchvision's
-            weights state it; None where nothing is known.
+        preprocess: How an image becomes the network's input, as the weights state it: anything
+            that ``hookviz.Preprocessing.from_transforms`` takes; None where nothing is known.
         categories: Class names in the order of the classifier's outputs; () where unknown.
         note: "", or a sentence for the user ("UNTRAINED …", "No classifier: …").
         documentation: What torchvision says of these weights, on one line; "" where nothing is.
@@ -48,7 +48,7 @@ class LoadedModel:
         no_classifier: Why there can be no predictions; "" where nothing stands against them.
         partial: True where only a part of the model's layers is loaded, because its full weights
             are not on this machine; loading ``weights="DEFAULT"`` gets them.
-        report: What a checkpoint of one's own matched; None for other weights.
+        report: What the user's checkpoint matched; None for other weights.
         passed_in: True where the module is the user's own object, which is never changed.
     """
 

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from hookviz.errors import ModelError
+from hookviz.images import Preprocessing
 from hookviz.models._checkpoint import own_content
 from hookviz.models._fit import fit_module
+from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request
 from hookviz.models._model_inputs import infer_task, is_hugging_face, unwrapped
-from hookviz.models._presets import classification_preset
 from hookviz.models._state_dict import class_names
 
 __all__ = ["OwnModule"]
@@ -47,8 +48,8 @@ class OwnModule(ModelSource):
         name = type(inner).__name__
         names = tuple(request.categories or ()) or _config_names(inner)
         preprocess, note = None, ""
-        if request.preprocess is None and is_hugging_face(inner):
-            preprocess, note = _assumed_preset(inner)
+        if request.preprocess is None:
+            preprocess, note = _assumed(inner)
         loaded = LoadedModel(
             module=model,
             name=name,
@@ -98,14 +99,21 @@ def _outputs(module: nn.Module) -> int | None:
     return count
 
 
-def _assumed_preset(module: nn.Module) -> tuple[Any, str]:
-    size = getattr(getattr(module, "config", None), "image_size", None)
-    sides = [size, size] if isinstance(size, int) else list(size or (224, 224))
-    from torchvision.transforms import InterpolationMode
-
-    half = (0.5, 0.5, 0.5)
-    preset = classification_preset(sides, sides, half, half, InterpolationMode.BILINEAR)
-    return preset, (
-        "Preprocessing assumed (mean and std 0.5); pass preprocess=AutoImageProcessor… for the "
-        "model's own."
-    )
+def _assumed(module: nn.Module) -> tuple[Preprocessing | None, str]:
+    """Preprocessing for a module that comes without: what its forward takes, and a note."""
+    if is_hugging_face(module):
+        size = getattr(getattr(module, "config", None), "image_size", None)
+        sides = size if isinstance(size, int) else tuple(size or (224, 224))
+        return Preprocessing.for_size(sides, "squash", mean=0.5, std=0.5), (
+            "Preprocessing assumed (mean and std 0.5); pass preprocess=AutoImageProcessor… for the "
+            "model's own."
+        )
+    if infer_task(module) not in ("classification", "segmentation", "unknown"):
+        return None, ""
+    found = find_input_size(module)
+    if found is None or found == InputSize(3):
+        return None, ""
+    if found.size is None:
+        return Preprocessing(mean=(0.0,), std=(1.0,)), ""
+    how = Preprocessing.for_size(found.size, channels=found.channels, mean=0, std=1)
+    return how, f"Input size found by trial: {found.describe()}, values 0 to 1."

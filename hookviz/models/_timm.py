@@ -15,11 +15,11 @@ from typing import Any, cast
 from torch import nn
 
 from hookviz.errors import ModelError, WeightsError, did_you_mean
+from hookviz.images import Preprocessing
 from hookviz.models._build import build
 from hookviz.models._checkpoint import is_own, own_content
 from hookviz.models._fit import Buildable, fit_builder
 from hookviz.models._loaded_model import UNTRAINED, LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._presets import timm_preset
 from hookviz.models._state_dict import class_names
 from hookviz.models._torchvision import Architecture, categories_of
 from hookviz.models._weights_cache import CONNECT_SECONDS
@@ -91,7 +91,7 @@ class Timm(ModelSource):
         elif isinstance(weights, str) and weights.strip().upper() in ("AUTO", "DEFAULT"):
             if request.num_classes is not None:
                 raise ModelError(
-                    "num_classes goes with weights=None or a checkpoint of one's own; timm's "
+                    "num_classes goes with weights=None or a checkpoint of your own; timm's "
                     "weights have their own number of classes."
                 )
             (module, text), note = _pretrained(name), ""
@@ -107,7 +107,9 @@ class Timm(ModelSource):
             name=what.name,
             weights=text,
             trained=text != "none",
-            preprocess=timm_preset(_timm().data.resolve_model_data_config(module)),
+            preprocess=Preprocessing.from_transforms(
+                _timm().data.resolve_model_data_config(module)
+            ),
             categories=names,
             note=note,
             task="classification",

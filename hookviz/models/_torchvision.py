@@ -13,6 +13,7 @@ import torchvision.models as tv
 from torch import nn
 
 from hookviz.errors import ModelError, WeightsError, did_you_mean
+from hookviz.images import Preprocessing
 from hookviz.models._build import build
 from hookviz.models._checkpoint import is_own, own_content
 from hookviz.models._fit import Buildable, fit_builder
@@ -25,7 +26,6 @@ from hookviz.models._loaded_model import (
     WeightsInfo,
 )
 from hookviz.models._model_inputs import fixed_size, min_size
-from hookviz.models._presets import classification_preset
 from hookviz.models._state_dict import class_names
 from hookviz.models._weights_cache import cache_folder, fetch_state, is_whole
 
@@ -188,7 +188,9 @@ def find_member(arch: Architecture, weights: Any) -> Any:
     """
     if any(weights is member for member in arch.members):
         return weights
-    given = str(weights) if isinstance(weights, str | Enum) else type(weights).__name__
+    given = (
+        str(weights) if isinstance(weights, str | Enum | float | int) else type(weights).__name__
+    )
     owner, _, asked = given.rpartition(".")
     by_name = {member.name: member for member in tv.get_model_weights(arch.name)}
     if arch.default is not None:
@@ -281,7 +283,7 @@ class Torchvision(ModelSource):
             return _from_content(arch, *own_content(weights, arch.name), request)
         if request.num_classes is not None:
             raise ModelError(
-                "num_classes goes with weights=None or a checkpoint of one's own; torchvision's "
+                "num_classes goes with weights=None or a checkpoint of your own; torchvision's "
                 "weights have their own number of classes."
             )
         if isinstance(weights, str) and weights.strip().lower() == "bundled":
@@ -337,7 +339,7 @@ def _untrained(arch: Architecture, request: Request) -> LoadedModel:
 
 
 def _from_content(arch: Architecture, content: Any, source: str, request: Request) -> LoadedModel:
-    """A torchvision architecture with a checkpoint of one's own."""
+    """A torchvision architecture with the user's checkpoint."""
     fitted = fit_builder(
         arch.buildable, content, source, strict=request.strict, num_classes=request.num_classes
     )
@@ -370,6 +372,6 @@ def _preset_for(module: nn.Module, member: Any) -> Any:
     size = fixed_size(module)
     if size is None or list(getattr(preset, "crop_size", size)) in ([size[0]], list(size)):
         return preset
-    return classification_preset(
-        [size[0]], list(size), preset.mean, preset.std, preset.interpolation
+    return Preprocessing(
+        size[0], size, "crop", tuple(preset.mean), tuple(preset.std), preset.interpolation.value
     )

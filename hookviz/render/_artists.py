@@ -1,6 +1,6 @@
 """The pieces that matplotlib draws: the figure, a mosaic shown pixel for pixel, small texts.
 
-In: arrays of colours, labels. Out: artists on a Figure. Must not know: tensors, layers, options.
+In: arrays of colors, labels. Out: artists on a Figure. Must not know: tensors, layers, options.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.render._typeset import Label
+from hookviz.render._glyphs import Label
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
@@ -96,7 +96,7 @@ class Mosaic(AxesImage):
         self._upturned = np.ascontiguousarray(rgba[::-1])
 
     def get_array(self) -> Any:
-        """See matplotlib: the colours shown."""
+        """See matplotlib: the colors shown."""
         return super().get_array() if self._rgba is None else self._rgba
 
     def set_data(self, A: Any) -> None:  # noqa: N803  # matplotlib's name for it
@@ -210,7 +210,7 @@ class Captions(Artist):
             label.x / figure.bbox.width,
             (height - label.y) / figure.bbox.height,
             label.text,
-            color=label.colour,
+            color=label.color,
             fontproperties=label.face.properties,
             horizontalalignment="right" if label.right else "left",
             verticalalignment="baseline",
@@ -246,12 +246,12 @@ class Captions(Artist):
         if isinstance(renderer, RendererAgg):
             cover, start, above = face.inked(label.text)
             ink = np.empty((*cover.shape, 4), np.uint8)
-            ink[..., :3] = [round(255 * c) for c in label.colour[:3]]
+            ink[..., :3] = [round(255 * c) for c in label.color[:3]]
             ink[..., 3] = cover[::-1]
             bottom = int(height) - round(label.y * zoom) - (len(cover) - above)
             renderer.draw_image(context, round(left) + start, bottom, ink)
         else:
-            context.set_foreground(label.colour, isRGBA=True)
+            context.set_foreground(label.color, isRGBA=True)
             y = label.y * zoom
             y = y if renderer.flipy() else height - y
             renderer.draw_text(context, left, y, label.text, face.properties, 0.0, False)

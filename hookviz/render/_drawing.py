@@ -49,12 +49,12 @@ class Drawing:
         page: Which page, from 0.
         pages: How many there are.
         total: Channels chosen, over all pages.
-        kind: "maps", "bars", "tokens", "signal", "volume", "attention" or "statistics".
+        kind: Name of the figure kind: "maps", "tokens", "volume", "signal", "attention", "bars",
+            "statistics" or "filters".
         scale: The sentence on the figure.
-        vmin: Value of the first colour; None where each channel has its own.
-        vmax: Value of the last colour; None likewise.
-        tile_ranges: (first, last) value of the colours of each channel drawn.
-        tile_extents: (smallest, largest) finite value of each channel drawn; NaN where none is.
+        vmin: Value of the first color; None where each channel has its own.
+        vmax: Value of the last color; None likewise.
+        tile_ranges: (first, last) value of the colors of each channel drawn.
         cmap: Name of the colormap used.
         nan: NaN values in the sample, all channels.
         posinf: +Inf values.
@@ -62,7 +62,7 @@ class Drawing:
         below: Values clipped at the low end.
         above: Values clipped at the high end.
         dead: Channels that are zero everywhere, of all channels.
-        layout: How the tensor's axes were read.
+        axes: How the tensor's axes were read.
         notes: Further sentences on the figure.
         options: What it was drawn with.
         places: (top, left, height, width) in pixels of each tile; () for bars.
@@ -78,7 +78,6 @@ class Drawing:
     vmin: float | None
     vmax: float | None
     tile_ranges: tuple[tuple[float, float], ...]
-    tile_extents: tuple[tuple[float, float], ...]
     cmap: str
     nan: int
     posinf: int
@@ -86,7 +85,7 @@ class Drawing:
     below: int
     above: int
     dead: tuple[int, ...]
-    layout: str
+    axes: str
     notes: tuple[str, ...]
     options: GridOptions
     places: tuple[tuple[int, int, int, int], ...] = field(default=())

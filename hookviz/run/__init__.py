@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hookviz.capture import Activation, select_layers
+from hookviz.activation import Activation
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_model, load_recorded
@@ -75,7 +75,6 @@ def feature_maps(
         loaded = load_model(model, weights=weights, device=device or "auto")
     if preprocess is not None:
         loaded = replace(loaded, preprocess=preprocess)
-    select_layers(loaded.module, layers)
     return run_model(loaded, read_image(image), layers, **options)
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture import Activation, Capture, select_layers
+from hookviz.activation import Activation
+from hookviz.capture import Capture
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
@@ -96,14 +97,27 @@ def run_model(
         DeviceError: The device ran out of memory.
         Exception: Whatever the model's own forward raised, unchanged.
     """
-    for name, call in (
-        ("transform", transform),
-        ("on_activation", on_activation),
-        ("cancelled", cancelled),
-    ):
-        if call is not None and not callable(call):
-            raise HookvizError(f"{name} is {call!r:.80}; it must be a function or None.")
-    select_layers(model.module, layers)
+    if on_activation is not None and not callable(on_activation):
+        raise HookvizError(f"on_activation must be a function or None, not {on_activation!r:.80}.")
+    shown: set[tuple[str, int, str, str]] = set()
+
+    def arrived(activation: Activation) -> None:
+        known = trial.told(activation)  # where it needs the trial, it is handed on after that
+        if known is not None and on_activation is not None:
+            shown.add((known.layer, known.call, known.leaf, known.kind))
+            on_activation(known)
+
+    # Whatever is wrong with the arguments is found out here, before anything is done.
+    capture = Capture(
+        model.module,
+        layers,
+        inputs=inputs,
+        stop_early=bool(stop_early),
+        transform=transform,
+        eval_mode=True,
+        on_activation=None if on_activation is None else arrived,
+        cancelled=cancelled,
+    )
     with _torch_as_it_starts(model.device), _generators_put_back(model.device):
         received = network_input(
             picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
@@ -115,24 +129,6 @@ def run_model(
         error: Exception | None = None
         trial = AxesTrial(
             model, received.tensor, inputs=inputs, transform=transform, cancelled=cancelled
-        )
-        shown: set[tuple[str, int, str, str]] = set()
-
-        def arrived(activation: Activation) -> None:
-            known = trial.told(activation)  # where it needs the trial, it is handed on after that
-            if known is not None and on_activation is not None:
-                shown.add((known.layer, known.call, known.leaf, known.kind))
-                on_activation(known)
-
-        capture = Capture(
-            model.module,
-            layers,
-            inputs=inputs,
-            stop_early=bool(stop_early),
-            transform=transform,
-            eval_mode=True,
-            on_activation=None if on_activation is None else arrived,
-            cancelled=cancelled,
         )
         try:
             with out_of_memory(f"running {model.name}", model.device), capture:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.capture import Activation, Kind
+from hookviz.activation import Activation, Kind, choose
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
-    from hookviz.render import Drawing, GridOptions
+    from hookviz.render import Drawing, DrawingOptions, GridOptions
 
 __all__ = ["Run"]
 
@@ -96,19 +96,7 @@ class Run:
                 f"Layer '{layer}' was not captured in this run; captured: {known}.",
                 remedy=did_you_mean(layer, self.layers) or None,
             )
-        found = [
-            a
-            for a in of_layer
-            if (call is None or a.call == call) and (leaf is None or a.leaf == leaf)
-        ]
-        if len(found) == 1:
-            return found[0]
-        choices = "; ".join(f"call {a.call}, leaf '{a.leaf}' {list(a.shape)}" for a in of_layer)
-        asked = ", ".join(
-            [f"call {call}"] * (call is not None) + [f"leaf '{leaf}'"] * (leaf is not None)
-        )
-        what = f"no {kind} for {asked}" if not found else f"{len(found)} {kind}s"
-        raise LayerError(f"Layer '{layer}' has {what}; choose one of: {choices}.")
+        return choose(of_layer, layer, kind.replace("_", " "), call=call, leaf=leaf)[0]
 
     def drawing(
         self,
@@ -148,7 +136,7 @@ class Run:
         *,
         leaf: str | None = None,
         kind: str = "output",
-        **options: Any,
+        **options: Unpack[DrawingOptions],
     ) -> Figure:
         """A layer as a matplotlib figure.
 

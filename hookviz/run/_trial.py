@@ -26,7 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookviz._axes import Hints, KnownAxes, Places, candidates, read_axes
-from hookviz.capture import Activation, Capture
+from hookviz.activation import Activation
+from hookviz.capture import Capture
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 

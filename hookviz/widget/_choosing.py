@@ -102,26 +102,27 @@ class Choosing:
         )
         return choices
 
-    def load(self, name: str, weights: Any = "auto", *, file: str = "") -> bool:
+    def load(self, model: str, weights: str = "auto", file: str = "") -> bool:
         """Loads a model as a job.
 
         Args:
-            name: A name of `names`.
+            model: A name of `names`.
             weights: A value of `weights`.
             file: The checkpoint's path where ``weights`` is "file".
 
         Returns:
             Whether the job was started.
         """
-        app = self._app
-        self._last = {"name": name, "weights": weights, "file": file}
+        self._last = {"model": model, "weights": weights, "file": file}
+        source: str | Path | None = weights
         if weights == "file":
             if not file.strip():
                 raise WeightsError("No checkpoint file is given.", remedy="Type its path.")
-            weights = Path(file.strip()).expanduser()
+            source = Path(file.strip()).expanduser()
         elif weights == "none":
-            weights = None
-        return app.begin("loading", f"Loading {name} …", partial(self._load, name, weights))
+            source = None
+        task = partial(self._load, model, source)
+        return self._app.begin("loading", f"Loading {model} …", task)
 
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
         app = self._app

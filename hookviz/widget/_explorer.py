@@ -10,7 +10,7 @@ import contextlib
 import time
 import weakref
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import anywidget
 import traitlets
@@ -18,7 +18,7 @@ import traitlets
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
-from hookviz.models import LoadedModel, find_input_size, load_model
+from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
 from hookviz.widget._bundle import built
@@ -275,12 +275,6 @@ class Explorer(Part):
 
     # ── what the page asks
 
-    def _run(self, anyway: bool = False) -> None:
-        self.start_run(anyway=anyway)
-
-    def _cancel(self) -> None:
-        self.cancel()
-
     def _set_auto_run(self, on: bool) -> None:
         self.auto_run = on
         self.running.soon()
@@ -293,12 +287,6 @@ class Explorer(Part):
     def _list_weights(self, model: str) -> None:
         choices = self.choosing.weights(model)
         self.send({"type": "weights", "model": model, "choices": choices})
-
-    def _load(self, model: str, weights: str = "auto", file: str = "") -> None:
-        self.choosing.load(model, weights, file=file)
-
-    def _move(self, device: str) -> None:
-        self.choosing.move(device)
 
     def _act(self, do: str) -> None:
         self.clear_problem()
@@ -316,30 +304,6 @@ class Explorer(Part):
         elif kind == "own-size":
             self.image_input.choice = "own"
 
-    def _export(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-        folder: str = "",
-    ) -> None:
-        self.exporting.start(what, scope, key, channels, values, folder=folder)
-
-    def _zip(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-    ) -> None:
-        self.exporting.start(what, scope, key, channels, values, zipped=True)
-
-    def _send_zip_piece(self, id: str, offset: int) -> None:  # noqa: A002 - the message's
-        self.exporting.send_piece(id, offset)
-
     def _view_opened(self, view: str) -> None:
         # Views of a page that was loaded again never said goodbye: all that live answer anew.
         self._views = {view}
@@ -353,23 +317,25 @@ class Explorer(Part):
         if not self._views:
             self.close()
 
-    handlers: ClassVar[Handlers] = {
-        **Part.handlers,
-        "run": _run,
-        "cancel": _cancel,
-        "auto": _set_auto_run,
-        "models": _list_models,
-        "weights": _list_weights,
-        "load": _load,
-        "device": _move,
-        "action": _act,
-        "export": _export,
-        "zip": _zip,
-        "zip-piece": _send_zip_piece,
-        "view-open": _view_opened,
-        "view-here": _view_is_here,
-        "view-closed": _view_closed,
-    }
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "run": self.start_run,
+            "cancel": self.cancel,
+            "auto": self._set_auto_run,
+            "models": self._list_models,
+            "weights": self._list_weights,
+            "load": self.choosing.load,
+            "device": self.choosing.move,
+            "action": self._act,
+            "export": self.exporting.start,
+            "zip": self.exporting.start_zip,
+            "zip-piece": self.exporting.send_piece,
+            "view-open": self._view_opened,
+            "view-here": self._view_is_here,
+            "view-closed": self._view_closed,
+        }
 
     # ── state on the page
 
@@ -553,22 +519,11 @@ class Explorer(Part):
                         self.tree.selected = self._check_layers({"value": wanted})
                 self.layers = list(self.tree.selected)
                 self.image_input.set_preprocess(model.preprocess)
-                self._find_size(model)
             if self._shown_run is not None and self._shown_run.model is not model:
                 self._shown_run = self.run = None
             self.show_model()
             self.show_results()
             self.running.expect_soon()
-
-    def _find_size(self, model: LoadedModel) -> None:
-        """Gives a module that says nothing of its input the size that it takes."""
-        if not model.passed_in or model.preprocess is not None:
-            return
-        found = find_input_size(model.module)
-        if found is not None and found.size is not None:
-            self.image_input.set_size(
-                *found.size, found.channels, f"Found by trial: {found.describe()}."
-            )
 
     def _on_ticks(self, _change: Any) -> None:
         with self.showing_problems(), self.lock:
@@ -591,7 +546,8 @@ class Explorer(Part):
         with self.showing_problems(), self.lock:
             self.results.expire()
             self.predictions = {}
-            self.running.waiting = {}
+            if self.jobs.busy != "running":
+                self.running.waiting = {}
             self.show_results()
             self.refresh_reasons()
             self.running.expect_soon()

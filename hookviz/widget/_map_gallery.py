@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import traitlets
 from matplotlib.figure import Figure
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
 from hookviz.widget._bundle import built
@@ -431,15 +431,17 @@ class MapGallery(Part):
         with contextlib.suppress(RenderError):
             self._painted(card, self.options.replace(page=card.page + 1))
 
-    handlers: ClassVar[Handlers] = {
-        **Part.handlers,
-        "hello": _hello,
-        "look": _resize,
-        "near": _come_near,
-        "current": _make_current,
-        "view": _change_view,
-        "page": _turn_page,
-        "collapse": _collapse,
-        "statistics": _show_statistics,
-        "leaf": _choose_leaf,
-    }
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "hello": self._hello,
+            "look": self._resize,
+            "near": self._come_near,
+            "current": self._make_current,
+            "view": self._change_view,
+            "page": self._turn_page,
+            "collapse": self._collapse,
+            "statistics": self._show_statistics,
+            "leaf": self._choose_leaf,
+        }

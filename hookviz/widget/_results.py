@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.run import Run
 from hookviz.widget._painting import Origin
 

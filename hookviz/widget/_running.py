@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hookviz._text import shape_text
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
-from hookviz.models import LoadedModel
+from hookviz.models import LoadedModel, find_input_size
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget._layer_tree import row_facts
@@ -75,6 +76,7 @@ class Running:
         self._app = app
         self.waiting: dict[str, str] = {}
         self.promised = False
+        self._sized: weakref.ref[LoadedModel] | None = None
 
     def why_not(self) -> str:
         """Why there can be no run now, in words; "" where there can."""
@@ -105,6 +107,7 @@ class Running:
         shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
 
         def task(cancelled: Cancelled) -> None:
+            self._find_size(model, cancelled)
             found = expected_rows(model, shape, cancelled)
             if cancelled():
                 app.jobs.later("expect", task)  # after the run, which goes first
@@ -115,6 +118,20 @@ class Running:
                 app.tree.facts = {**found.rows, **known}
 
         app.jobs.later("expect", task)
+
+    def _find_size(self, model: LoadedModel, cancelled: Cancelled) -> None:
+        """Gives a module that says nothing of its input the size that it takes, once."""
+        known = self._sized is not None and self._sized() is model
+        if known or not model.passed_in or model.preprocess is not None:
+            return
+        found = find_input_size(model.module, cancelled)
+        with self._app.lock:
+            if cancelled() or self._app.model is not model:
+                return
+            self._sized = weakref.ref(model)
+            if found is not None and found.size is not None:
+                text = f"Found by trial: {found.describe()}."
+                self._app.image_input.set_size(*found.size, found.channels, text)
 
     def start(self, *, anyway: bool = False) -> bool:
         """Starts a run unless there is a reason against it or a job is going.
@@ -167,12 +184,14 @@ class Running:
         app = self._app
         app.clear_problem()
         # A picture that was dropped just before is the one that is meant.
-        while not app.image_input.wait(0.05):
-            if cancelled():
-                self.waiting = {}
-                app.say("Cancelled.", "idle", outcome="cancelled")
-                app.show_results()
-                return
+        while not app.image_input.wait(0.05) and not cancelled():
+            pass
+        self._find_size(app.model, cancelled)
+        if cancelled():
+            self.waiting = {}
+            app.say("Cancelled.", "idle", outcome="cancelled")
+            app.show_results()
+            return
         model, picture = app.model, app.image
         how = app.image_input.preprocessing
         given = network_input(picture, how, device="cpu", dtype=model.dtype)

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from hookviz.activation import Activation
 from hookviz.capture import (
-    Activation,
     Capture,
     add_noise,
     clamp_gradients,
@@ -26,7 +26,7 @@ from hookviz.capture import (
     scale_channels,
     zero_channels,
 )
-from hookviz.capture._rebuild import change_leaves
+from hookviz.capture._leaves import change_leaves
 from hookviz.errors import CaptureError, LayerError
 
 

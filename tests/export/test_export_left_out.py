@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export import ExportStopped, RunFacts, read_png_facts, write_export, zip_export
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export import RunFacts, needs_inputs, read_png_facts, reproduce_png, write_export
 from hookviz.export._png import _chunk, text_chunks

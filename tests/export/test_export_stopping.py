@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import (
     ExportCancelled,
@@ -215,7 +215,7 @@ _CHILD = """
 import sys
 from datetime import UTC, datetime
 import torch
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export import RunFacts, write_export
 from hookviz.render import GridOptions
 facts = RunFacts("m", "w", "h", True, "i.png", "s", "p", "cpu", "float32", "2", "0.1.0",

@@ -13,7 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export._folder import whole_file
 from hookviz.export._values import TensorError, write_values

@@ -19,7 +19,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.cli import cli
 from hookviz.errors import RenderError
 from hookviz.export import RunFacts, draw_activation, write_export

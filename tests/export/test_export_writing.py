@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export import RunFacts, draw_activation, read_png_facts, write_export
 from hookviz.render import GridOptions, single_channel
@@ -395,7 +395,7 @@ def test_drawing_that_fails_for_every_page_is_an_error(
 ) -> None:
     facts = make_facts(input_picture=None)
     options = GridOptions(overlay=True)
-    with pytest.raises(RenderError, match="picture that the network saw"):
+    with pytest.raises(RenderError, match="image that the network saw"):
         write_export(facts, [record()], tmp_path, options=options)
     assert names(tmp_path) == []
     seen = []
@@ -542,7 +542,7 @@ def test_many_channels_in_bundles_are_all_written_in_their_own_files(
     tmp_path: Path, facts: RunFacts, record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hookviz.export._builtin_parts._BUNDLE_FILES", 3)
-    monkeypatch.setattr("hookviz.export._channels._BATCH", 40)
+    monkeypatch.setattr("hookviz.render._channels._BATCH", 40)
     tensor = torch.arange(23.0)[None, :, None, None].expand(1, 23, 2, 3).contiguous()
     options = GridOptions(scale="fixed", vmin=0, vmax=255, cmap="gray", style="light")
     result = write_export(

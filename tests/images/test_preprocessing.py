@@ -239,8 +239,8 @@ def test_a_known_preprocessing_can_be_fitted_otherwise():
 @pytest.mark.parametrize(
     ("preset", "words"),
     [
-        (lambda image: image, "<lambda> gave a Image.*ToTensor"),
-        (T.Resize(3), "Resize gave a Image.*ToTensor"),
+        (lambda image: image, "<lambda> gave an Image.*ToTensor"),
+        (T.Resize(3), "Resize gave an Image.*ToTensor"),
         (lambda image: torch.zeros(2, 3, 4, 4), r"\(2, 3, 4, 4\)"),
         (lambda image: torch.zeros(4, 4), r"\(4, 4\)"),
         (lambda image: torch.zeros(3, 4, 4, dtype=torch.complex64), "complex64"),

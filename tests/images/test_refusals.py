@@ -366,6 +366,13 @@ def test_a_lazily_opened_image_whose_file_is_cut_short(encode):
         ("///", "image"),
         ("\ud800.png", ".png"),
         ("Käfer 猫.png", "Käfer 猫.png"),
+        ("صورة قطة.png", "صورة قطة.png"),
+        ("תמונה של חתול.png", "תמונה של חתול.png"),
+        ("می\u200cخواهم.png", "می\u200cخواهم.png"),
+        ("👩\u200d👩\u200d👧🇩🇪.png", "👩\u200d👩\u200d👧🇩🇪.png"),
+        ("e\u0301\u2028\u2029\x00\x7f\x85.png", "e\u0301.png"),
+        ("\u2067abc\u2069\u200f\ufeff", "abc"),
+        ("\u200d\u200c", "image"),
     ],
 )
 def test_names_are_cleaned(name, clean):
@@ -442,4 +449,4 @@ def test_the_remedy_fits_the_fault_of_the_size(size, remedy):
     header = (
         b"\xff\xd8\xff\xc0\x00\x11\x08" + struct.pack(">HH", height, width) + b"\x03" + bytes(9)
     )
-    assert refused(header, name="wide.jpg").remedy == remedy
+    assert remedy.rstrip(".") in refused(header, name="wide.jpg").remedy

@@ -71,7 +71,7 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
     "weights: a LoadedModel": (lambda: load_model(linear(), load_model(linear())), "LoadedModel"),
     "weights: a tensor": (lambda: load_model("resnet18", torch.ones(2)), "'Tensor': legal are"),
     "weights: an array": (lambda: load_model("resnet18", np.ones(2)), "'ndarray': legal are"),
-    "weights: a boolean": (lambda: load_model("resnet18", False), "'bool': legal are"),
+    "weights: a boolean": (lambda: load_model("resnet18", False), "'False': legal are"),
     "weights: an enum": (lambda: load_model("resnet18", tv.ResNet18_Weights), "legal are"),
     "weights: another's member": (
         lambda: load_model("resnet18", tv.VGG16_Weights.DEFAULT),

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     GridOptions,
-    channel_pictures,
+    SingleChannels,
     channel_statistics,
     draw,
     draw_statistics,
@@ -26,7 +26,7 @@ WAYS = {
     "shrunk": lambda t: draw(t, GridOptions(width=200, channels="1,0", scale="percentile")),
     "statistics": lambda t: draw_statistics(t).png_bytes(),
     "channel statistics": channel_statistics,
-    "single channels": lambda t: list(channel_pictures(t)),
+    "single channels": lambda t: list(SingleChannels(t, GridOptions()).images([0])),
     "pages": page_count,
     "shared range": lambda t: shared_range([t]),
 }
@@ -139,7 +139,7 @@ def test_running_out_of_memory_is_a_sentence(monkeypatch):
     def fail(*_args, **_settings):
         raise MemoryError
 
-    monkeypatch.setattr("hookviz.render._grid.mosaic_of", fail)
+    monkeypatch.setattr("hookviz.render._maps._mosaic", fail)
     with pytest.raises(RenderError, match="not enough memory"):
         draw(torch.rand(1, 4, 5, 5))
 
@@ -282,11 +282,11 @@ def test_every_remedy_of_a_refusal_does_what_it_says():
 )
 def test_each_layout_that_a_refusal_calls_legal_is_drawn(axes, wrong):
     tensor = torch.rand([1, 4, 5, 6, 7][:axes])
-    said = refused(lambda: draw(tensor, GridOptions(layout=wrong)))
+    said = refused(lambda: draw(tensor, GridOptions(axes=wrong)))
     legal = [part.strip(" '.") for part in said.partition("legal: ")[2].split(",")]
     assert legal
     for name in legal:
-        assert draw(tensor, GridOptions(layout=name)).channels
+        assert draw(tensor, GridOptions(axes=name)).channels
 
 
 def photo() -> np.ndarray:

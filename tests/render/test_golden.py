@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from hookviz._axes import KnownAxes, Places
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw, draw_statistics
 
 GOLDEN = Path(__file__).parent / "golden"

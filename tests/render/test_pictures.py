@@ -16,12 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     GridOptions,
     PictureFacts,
-    channel_pictures,
+    SingleChannels,
     channel_statistics,
     draw,
     draw_statistics,
@@ -31,7 +31,7 @@ from hookviz.render import (
     shared_range,
     single_channel,
 )
-from hookviz.render._page import Sheet
+from hookviz.render._sheet import Sheet
 
 
 def activation(tensor, layer="layer", kind="ReLU", **other):
@@ -188,7 +188,7 @@ def test_a32_clipped_values_are_marked_and_counted():
     assert tuple(pixels[top, left, :3]) not in inside
 
 
-def test_a32_nan_and_infinities_have_colours_of_their_own_and_are_counted():
+def test_a32_nan_and_infinities_have_colors_of_their_own_and_are_counted():
     tensor = torch.linspace(0, 1, 64).reshape(1, 1, 8, 8)
     clean = draw(tensor).pixels()
     tensor[0, 0, 3, 3:6] = torch.tensor([torch.nan, torch.inf, -torch.inf])
@@ -202,8 +202,8 @@ def test_a32_nan_and_infinities_have_colours_of_their_own_and_are_counted():
     pixels = drawing.pixels()
     shown = [tuple(pixels[top + 3 * step, left + x * step, :3]) for x in (3, 4, 5)]
     assert len(set(shown)) == 3
-    colours = {tuple(c) for c in mpl.colormaps["viridis"](np.arange(256), bytes=True)[:, :3]}
-    assert not set(shown) & colours
+    colors = {tuple(c) for c in mpl.colormaps["viridis"](np.arange(256), bytes=True)[:, :3]}
+    assert not set(shown) & colors
     # All other pixels of the map are what they were; only the header grew by a line.
     grown = pixels.shape[0] - clean.shape[0]
     row = slice(top, top + step)
@@ -476,12 +476,12 @@ def test_input_and_summary_tiles_stand_beside_the_grid():
 
 def test_mean_tile_is_the_mean_and_components_do_not_depend_on_the_solver():
     from hookviz.render import extents
-    from hookviz.render._summary import _max, _mean, principal_components
+    from hookviz.render._measure import max_map, mean_map, principal_components
 
     maps = torch.randn(7, 5, 6)
     found = extents(maps)
-    assert torch.allclose(_mean(maps, found).float(), maps.mean(0), atol=1e-6)
-    assert torch.allclose(_max(maps).float(), maps.amax(0))
+    assert torch.allclose(mean_map(maps, found).float(), maps.mean(0), atol=1e-6)
+    assert torch.allclose(max_map(maps).float(), maps.amax(0))
     scores, explained = principal_components(maps, found)
     flat = (maps.double() - maps.double().mean((1, 2), keepdim=True)).flatten(1)
     singular = torch.linalg.svd(flat, full_matrices=False)
@@ -522,16 +522,20 @@ def test_statistics_are_those_of_numpy():
         assert part in drawn
 
 
-def test_channel_pictures_agree_with_single_channels():
+def test_single_channels_of_a_layer_are_measured_once_and_alike():
     tensor = torch.randn(1, 5, 4, 6)
-    options = GridOptions(channels="1,3", cmap="viridis")
-    found = list(channel_pictures(tensor, options, factor=2, batch=1))
-    assert [picture.channel for picture in found] == [1, 3]
-    for picture in found:
-        assert np.array_equal(picture.rgb, single_channel(tensor, picture.channel, options, 2))
-        assert picture.rgb.shape == (8, 12, 3)
+    options = GridOptions(cmap="viridis")
+    layer = SingleChannels(tensor, options)
+    found = list(layer.images([1, 3]))
+    assert [image.channel for image in found] == [1, 3]
+    for image in found:
+        rgb = image.rgb(layer.table).repeat(2, 0).repeat(2, 1)
+        assert np.array_equal(rgb, single_channel(tensor, image.channel, options, 2))
+        assert rgb.shape == (8, 12, 3)
     with pytest.raises(RenderError, match="factor is 0"):
         single_channel(tensor, 0, factor=0)
+    with pytest.raises(RenderError, match="0 to 4; channel 5 is not"):
+        single_channel(tensor, 5)
     with pytest.raises(RenderError, match="single values"):
         single_channel(torch.rand(1, 9), 0)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from matplotlib.text import Text
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.render import GridOptions, PictureFacts, draw, draw_statistics
 
 TEXTS = {
@@ -70,7 +70,7 @@ def test_what_the_font_lacks_is_a_square_and_marks_vanish():
 
 
 def test_kerned_and_joined_letters_take_the_room_that_was_measured():
-    from hookviz.render._typeset import Face
+    from hookviz.render._glyphs import Face
 
     face = Face(("DejaVu Sans",), 12.0, 100.0)
     for text in ("AVAVAV", "قطة", "plain", "e\u0301e\u0301"):

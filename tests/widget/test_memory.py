@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.images import sample_image
 from hookviz.models import LoadedModel
 from hookviz.widget import _painting as painting

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from typing import Any, ClassVar
+from typing import Any
 
 import anywidget
 import numpy as np
@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookviz.capture import Activation, Capture, list_layers
+from hookviz.activation import Activation
+from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError, ImageError, LayerError, RenderError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.render import GridOptions
@@ -44,7 +45,8 @@ class TestErrors:
             def boom(self) -> None:
                 raise KeyboardInterrupt
 
-            handlers: ClassVar[Handlers] = {**Part.handlers, "act": act, "boom": boom}
+            def handlers(self) -> Handlers:
+                return {**super().handlers(), "act": self.act, "boom": self.boom}
 
         bad = Bad()
         bad._handle_custom_msg({"type": "act"}, [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-__all__ = ["counted", "dimensions", "middle_ellipsis", "share", "value"]
+__all__ = ["counted", "middle_ellipsis", "share", "value"]
 
 
 def value(number: float, digits: int = 3) -> str:
@@ -59,16 +59,6 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
-def dimensions(shape: tuple[int, ...]) -> str:
-    """A shape as people write it.
-
-    Examples:
-        >>> dimensions((1, 64, 56, 56)), dimensions((1000,))
-        ('1×64×56×56', '1000')
-    """
-    return "×".join(map(str, shape))
 
 
 def middle_ellipsis(text: str, room: float, width: Callable[[str], float]) -> str:

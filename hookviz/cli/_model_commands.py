@@ -6,17 +6,18 @@ widget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hookviz._text import shape_text
-from hookviz.cli._sentences import SentenceCommand, as_options, columns
+from hookviz.cli._errors import SentenceCommand, as_options, columns
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
+    from hookviz.activation import Activation
     from hookviz.images import Picture
     from hookviz.models import LoadedModel
     from hookviz.run import Run
@@ -76,44 +77,47 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
 def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
     """List the layers of MODEL: name, type, parameters."""
     from hookviz.capture import list_layers
-    from hookviz.images import read_image
-    from hookviz.models import load_model
+    from hookviz.models import is_local, load_model
 
-    if image is None and weights == "auto":
-        # Names, types and sizes are the same without weights; nothing is downloaded for a list.
-        # vgg16 needs none: it is in the cache or bundled, and the bundled one has fewer layers.
-        loaded = load_model(model, weights="auto" if model == "vgg16" else None, device="cpu")
+    if weights == "auto":
+        # Names, types and shapes are the same without weights; nothing is downloaded for a list.
+        # What needs no download may have other layers: the bundled VGG16, a checkpoint.
+        loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
         loaded = _load(model, weights, device)
-    rows = list_layers(loaded.module)
-    shapes: dict[str, list[str]] = {}
-    calls: dict[str, int] = {}
-    if image is not None:
-        # On the meta device a tensor keeps its shape and costs no memory.
-        run = _run(
-            loaded,
-            read_image(_image_source(image)),
-            [row.name for row in rows],
-            transform=lambda tensor: tensor.to("meta"),
-        )
-        for activation in run.activations:
-            calls[activation.layer] = activation.calls
-            leaf = f"{activation.leaf}: " if activation.leaf else ""
-            shape = shape_text(activation.shape)
-            shapes.setdefault(activation.layer, []).append(f"{leaf}{shape}")
-    head: tuple[str, ...] = ("layer", "type", "parameters")
-    table = [(*head, "calls", "output shapes") if image else head]
-    for row in rows:
-        if search.lower() not in f"{row.name} {row.type}".lower():
-            continue
-        line: tuple[str, ...] = (row.name or "(model)", row.type, f"{row.parameters:,}")
-        if image is not None:
-            seen = shapes.get(row.name, [])
-            line += (str(calls.get(row.name, 0)), ", ".join(dict.fromkeys(seen)) or "did not run")
-        table.append(line)
-    if len(table) == 1:
+    found = [] if image is None else _shapes(loaded, image)
+    calls = {one.layer: one.calls for one in found}
+    shapes: dict[str, dict[str, None]] = {}
+    for one in found:
+        leaf = f"{one.leaf}: " if one.leaf else ""
+        shapes.setdefault(one.layer, {})[f"{leaf}{shape_text(one.shape)}"] = None
+    table: list[tuple[str, ...]] = []
+    for row in list_layers(loaded.module):
+        if search.lower() in f"{row.name} {row.type}".lower():
+            seen = ", ".join(shapes.get(row.name, {})) or "did not run"
+            more = (str(calls.get(row.name, 0)), seen) if image is not None else ()
+            table.append((row.name or "(model)", row.type, f"{row.parameters:,}", *more))
+    if not table:
         raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
-    click.echo(columns(table))
+    head = ("layer", "type", "parameters", "calls", "output shapes")
+    click.echo(columns([head[: len(table[0])], *table]))
+
+
+def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
+    """What every layer gives for an image, as tensors without values."""
+    from hookviz.capture import layer_shapes
+    from hookviz.errors import CaptureError
+    from hookviz.images import network_input, read_image
+    from hookviz.models import feed
+
+    picture = read_image(_image_source(image))
+    received = network_input(picture, model.preprocess, device=model.device, dtype=model.dtype)
+    args, kwargs = feed(model, received.tensor)
+    try:
+        return layer_shapes(model.module, args, kwargs)
+    except CaptureError:  # a forward that looks at values, as detection models do
+        everything = list(dict(model.module.named_modules()))
+        return _run(model, picture, everything, transform=lambda t: t.to("meta")).activations
 
 
 def _image_source(image: str) -> Any:
@@ -134,7 +138,10 @@ def _image_source(image: str) -> Any:
 @click.command(cls=SentenceCommand)
 @click.argument("image")
 @click.option(
-    "--model", default="vgg16", show_default=True, help="A torchvision name or timm:NAME."
+    "--model",
+    default="vgg16",
+    show_default=True,
+    help="A torchvision name, timm:NAME or a checkpoint.",
 )
 @click.option(
     "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
@@ -197,7 +204,7 @@ def maps(
             "No layer was named.",
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
-    options = GridOptions.of(cmap=cmap, scale=scale, order=order)
+    options = GridOptions().replace(cmap=cmap, scale=scale, order=order)
     if channels not in (None, "all"):
         parse_channels(channels)
     picture = read_image(_image_source(image))
@@ -265,7 +272,10 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
 @click.command(cls=SentenceCommand)
 @click.argument("search", default="")
 def models(search: str) -> None:
-    """List torchvision's models whose name holds SEARCH, with their weights."""
+    """List models whose name holds SEARCH, with their weights.
+
+    All are torchvision's; a SEARCH that begins with timm: lists timm's.
+    """
     from hookviz.models import list_models, list_weights
 
     found = list_models(search)
@@ -280,7 +290,7 @@ def models(search: str) -> None:
             (
                 name,
                 ", ".join(w.name for w in weights) or "none",
-                f"{weights[0].megabytes:,.0f}" if weights else "",
+                f"{weights[0].megabytes:,.0f}" if weights and weights[0].megabytes else "",
                 ", ".join(w.name for w in weights if w.cached) or "no",
             )
         )

@@ -1,7 +1,7 @@
 """A tensor turned so that its channels, rows and columns are where the pictures expect them.
 
 In: an activation's tensor. Out: (C, H, W) of one sample as a view on the same device, with a
-sentence on how its axes were read. Must not know: colours, or how anything is drawn.
+sentence on how its axes were read. Must not know: colors, or how anything is drawn.
 """
 
 from __future__ import annotations
@@ -13,22 +13,15 @@ from torch import Tensor
 
 from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
 from hookviz._tensors import dense
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import HookvizError, RenderError
-from hookviz.render._checks import first_line
+from hookviz.render._kinds import figure_kind, kind_of_record
 from hookviz.render._measure import comparable
-from hookviz.render._options import GridOptions
+from hookviz.render._options import GridOptions, first_line
 
-__all__ = ["Arranged", "arrange", "plain_tensor"]
+__all__ = ["Arranged", "Source", "arrange", "plain_tensor"]
 
-_NOUNS = {
-    "maps": ("map", "channel"),
-    "tokens": ("feature", "feature"),
-    "bars": ("value", "value"),
-    "signal": ("signal", "channel"),
-    "volume": ("map", "channel"),
-    "attention": ("head", "head"),
-}
+Source = Activation | Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +29,18 @@ class Arranged:
     """One sample of an activation, ready to be drawn.
 
     Attributes:
-        kind: "maps", "tokens", "bars", "signal", "volume" or "attention".
+        kind: Name of the figure kind that draws it.
         maps: (C, H, W), a view of the tensor given where its dtype allows one; real, on its
-            device. Bars are (C, 1, 1), signals (C, 1, L).
+            device. Bars are (C, 1, 1), signals (C, 1, L), RGB filters (C, 3, H, W).
         apart: (C, K) class and register tokens, which stand apart from the patch grid.
         statement: How the axes were read.
         notes: Further sentences that the figure must carry (sample, frame, grid, magnitude).
         samples: Samples in the batch.
         frames: Frames of a volume, else 1.
-        part: "window", "proposal" or the like where one sample holds a part of the image; else "".
         shape: Of the tensor given.
         dtype: Of the tensor given, as text.
+        rgb: Whether the maps are (C, 3, H, W), each a color image.
+        part: "window", "proposal" or the like where one sample holds a part of the image; else "".
     """
 
     kind: str
@@ -56,23 +50,24 @@ class Arranged:
     notes: tuple[str, ...]
     samples: int
     frames: int
-    part: str
     shape: tuple[int, ...]
     dtype: str
+    part: str = ""
+    rgb: bool = False
 
     @property
     def noun(self) -> str:
         """What one picture is called: "map", "feature", "value", "signal" or "head"."""
-        return _NOUNS[self.kind][0]
+        return figure_kind(self.kind).noun
 
     @property
     def channel_noun(self) -> str:
         """What its index counts: "channel", "feature", "value" or "head"."""
-        return _NOUNS[self.kind][1]
+        return figure_kind(self.kind).channel_noun
 
 
 def arrange(
-    source: Activation | Tensor,
+    source: Source,
     options: GridOptions,
     input_size: tuple[int, int] | None = None,
 ) -> Arranged:
@@ -80,13 +75,16 @@ def arrange(
 
     Args:
         source: An activation, or a bare tensor.
-        options: Its ``sample``, ``frame``, ``layout`` and ``grid`` are used.
+        options: Its ``sample``, ``frame``, ``axes`` and ``grid`` are used.
         input_size: (height, width) of what the network saw, for patch grids and aspect.
 
     Raises:
         RenderError: The tensor cannot be drawn so; the sentence names its shape.
     """
     activation = source if isinstance(source, Activation) else None
+    kind = None if activation is None else kind_of_record(activation.kind)
+    if activation is not None and kind is not None and kind.arrange is not None:
+        return kind.arrange(activation, options)
     given = source.tensor if isinstance(source, Activation) else source
     if not isinstance(given, Tensor):
         raise RenderError(f"Found {type(given).__name__}; what is drawn must be a tensor.")
@@ -101,7 +99,7 @@ def arrange(
         rows_sum_to_one=_rows_sum_to_one(tensor),
         known=activation.axes if activation else None,
     )
-    reading = read_axes(shape, options.layout, hints)
+    reading = read_axes(shape, options.axes, hints)
     axes = reading.axes
     samples, frames, part = 1, 1, ""
     if "N" in axes:

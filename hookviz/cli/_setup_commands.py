@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from hookviz.cli._sentences import SentenceCommand, columns
+from hookviz.cli._errors import SentenceCommand, columns
 from hookviz.errors import HookvizError
 
 __all__ = ["doctor", "lab", "weights"]

@@ -76,7 +76,7 @@ class Label:
         text: What it says.
         x: Pixel of its left end (right end where ``right``).
         y: Pixel row of its baseline.
-        colour: RGBA, 0 to 1.
+        color: RGBA, 0 to 1.
         face: Font and size.
         right: ``x`` is the right end.
     """
@@ -84,7 +84,7 @@ class Label:
     text: str
     x: int
     y: int
-    colour: tuple[float, float, float, float]
+    color: tuple[float, float, float, float]
     face: Face
     right: bool = False
 

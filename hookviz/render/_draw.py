@@ -1,28 +1,25 @@
-"""Activations as pictures: the room's front door.
-
-In: an activation or a tensor, and GridOptions. Out: a Drawing or a Figure. Must not know: models,
-hooks, files, widgets.
-"""
+"""The public ways to draw: one page as a Drawing or a Figure, and how many pages there are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render._bars import draw_bars
-from hookviz.render._checks import in_a_sentence
+
+# Importing a module of a figure kind makes the kind known.
+from hookviz.render import _bars, _filters, _maps, _statistics  # noqa: F401
+from hookviz.render._arrange import arrange
 from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._grid import draw_maps
-from hookviz.render._layout import arrange
+from hookviz.render._kinds import Subject
 from hookviz.render._measure import extents
-from hookviz.render._options import GridOptions
+from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
 from hookviz.render._selection import choose_channels, pages_of
 
 __all__ = ["draw", "feature_grid", "page_count"]
@@ -43,9 +40,12 @@ def draw(
             changed; only the page's uint8 levels and a few numbers per channel leave its device.
         options: What and how; None is GridOptions().
         facts: What the figure says about the source.
-        background: (H, W, 3) uint8, the picture that the network saw, for overlays and the input
+        background: (H, W, 3) uint8, what the network saw, for overlays and the input
             tile.
         categories: Class names, for vectors of that length.
+
+    Returns:
+        The page with what it says about itself; its figure is new.
 
     Raises:
         RenderError: The tensor or the options do not allow it; one sentence says why.
@@ -57,59 +57,51 @@ def draw(
         ('maps', 64, 2, 100)
     """
     options = options or GridOptions()
-    picture = _checked(background, options)
-    size = facts.input_size if facts is not None else None
-    if size is None and picture is not None:
-        size = (picture.shape[0], picture.shape[1])
+    image = _checked(background, options)
+    facts = facts or PictureFacts()
+    size = facts.input_size
+    if size is None and image is not None:
+        size = (image.shape[0], image.shape[1])
     arranged = arrange(source, options, size)
+    subject = Subject(source, arranged, options, facts, image, tuple(categories))
     with in_a_sentence(f"a tensor of shape {arranged.shape}"):
-        if arranged.kind == "bars":
-            return draw_bars(source, arranged, options, facts, tuple(categories))
-        return draw_maps(source, arranged, options, facts, picture)
+        return subject.kind.draw(subject)
 
 
 def _checked(background: Any, options: GridOptions) -> NDArray[np.uint8] | None:
     if background is None:
         if options.opacity > 0 or options.show_input:
             raise RenderError(
-                "The picture that the network saw is needed for overlay and show_input, "
+                "The image that the network saw is needed for overlay and show_input, "
                 "and a bare tensor carries none.",
                 remedy="Pass it as background=, or draw through a Run.",
             )
         return None
-    picture = np.asarray(background)
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+    image = np.asarray(background)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise RenderError(
-            f"background has shape {picture.shape} and dtype {picture.dtype}; "
+            f"background has shape {image.shape} and dtype {image.dtype}; "
             "it must be (H, W, 3) uint8."
         )
-    return picture
+    return image
 
 
 def feature_grid(
     source: Activation | Tensor,
     *,
-    page: int = 0,
-    per_page: int = 64,
-    cmap: str = "auto",
-    scale: str = "auto",
     facts: PictureFacts | None = None,
     background: NDArray[np.uint8] | None = None,
     categories: Sequence[str] = (),
-    **options: Any,
+    **options: Unpack[DrawingOptions],
 ) -> Figure:
     """A matplotlib Figure of a layer's feature maps, one page in one Axes.
 
     Args:
         source: An activation, or a bare tensor of 1 to 5 axes.
-        page: Which page, from 0.
-        per_page: Maps on a page.
-        cmap: Name of a matplotlib colormap.
-        scale: "auto", "channel", "layer", "shared", "symmetric", "percentile" or "fixed".
         facts: What the figure says about the source.
-        background: (H, W, 3) uint8, the picture that the network saw.
+        background: (H, W, 3) uint8, what the network saw.
         categories: Class names, for vectors of that length.
-        **options: Any other field of GridOptions.
+        **options: Fields of GridOptions: ``page``, ``per_page``, ``cmap``, ``scale``, …
 
     Returns:
         A figure that pyplot does not know; ``savefig`` writes PNG, PDF or SVG.
@@ -123,7 +115,7 @@ def feature_grid(
         >>> figure.canvas.get_width_height()[0]
         600
     """
-    chosen = GridOptions.of(page=page, per_page=per_page, cmap=cmap, scale=scale, **options)
+    chosen = GridOptions.of(**options)
     return draw(source, chosen, facts=facts, background=background, categories=categories).figure
 
 
@@ -133,19 +125,31 @@ def page_count(
     *,
     facts: PictureFacts | None = None,
 ) -> int:
-    """How many pages ``draw`` has for these options; 1 for vectors.
+    """How many pages ``draw`` has for these options; 1 for vectors and statistics.
+
+    Args:
+        source: An activation or tensor.
+        options: Which channels, and how many on a page; None is GridOptions().
+        facts: Its ``input_size`` helps to read the axes.
+
+    Returns:
+        At least 1.
+
+    Raises:
+        RenderError: The tensor cannot be drawn, or no channel is left.
 
     Examples:
         >>> import torch
         >>> page_count(torch.zeros(1, 512, 2, 2)), page_count(torch.zeros(1, 1000))
         (8, 1)
     """
-    options = options or GridOptions()
-    arranged = arrange(source, options, facts.input_size if facts else None)
-    if arranged.kind == "bars":
+    options, facts = options or GridOptions(), facts or PictureFacts()
+    arranged = arrange(source, options, facts.input_size)
+    if not Subject(source, arranged, options, facts).kind.paged:
         return 1
     if not options.hide_dead:
         # The order does not change the number, and reading it may need every value.
         options = options.replace(order="index")
-    found = extents(arranged.maps, arranged.apart)
-    return pages_of(arranged.kind, len(choose_channels(arranged, found, options)), options)
+    with in_a_sentence(f"a tensor of shape {arranged.shape}"):
+        found = extents(arranged.maps, arranged.apart)
+    return pages_of(len(choose_channels(arranged, found, options)), options, paged=True)

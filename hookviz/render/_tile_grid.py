@@ -1,6 +1,6 @@
 """Many small pictures as one array.
 
-In: how many maps of which size, and the room; later their colours. Out: where each tile stands,
+In: how many maps of which size, and the room; later their colors. Out: where each tile stands,
 and the mosaic. Must not know: tensors, values, figures.
 """
 
@@ -147,10 +147,10 @@ def _cost(grid: TileGrid, room: int) -> float:
 def compose(
     tiles: NDArray[np.uint32], grid: TileGrid, canvas: NDArray[np.uint32], top: int = 0
 ) -> None:
-    """Copy coloured tiles into the mosaic.
+    """Copy colored tiles into the mosaic.
 
     Args:
-        tiles: (n, h, w) colours, one per activation or already of the tile's size.
+        tiles: (n, h, w) colors, one per activation or already of the tile's size.
         grid: Where they stand.
         canvas: (height, width) of the mosaic, written in place.
         top: Rows above a picture's origin where the tiles start (for what stands apart).
