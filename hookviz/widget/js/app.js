@@ -4,7 +4,7 @@
 // export_result, auto_run, alert, max_bytes and the parts image_input, tree, gallery.
 import "./app.css";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
-import { alertBox, cardKey, Cleanup, focused, h, icon, select, setChoices, setText } from "./kit.js";
+import { alertBox, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
 import { weightsText } from "./wording.js";
@@ -253,7 +253,7 @@ function takeFilesAnywhere(root) {
  * @param {Cleanup} cleanup
  */
 function tellOfViews(model, root, cleanup) {
-  const view = Math.random().toString(36).slice(2);
+  const view = freshId("view");
   const notebook = () => root.closest(".jp-NotebookPanel, .jp-Notebook");
   /** @type {Element | null} */
   let home = null;
