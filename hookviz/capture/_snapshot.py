@@ -21,8 +21,6 @@ from hookviz.capture._checks import check_count, check_function
 from hookviz.capture._module_hooks import is_tracing
 from hookviz.errors import CaptureError, DeviceError
 
-__all__ = ["CannotKeep", "Copying", "Snapshot", "Transform", "known_device"]
-
 Snapshot: TypeAlias = Callable[[Tensor], Tensor]
 Transform: TypeAlias = Callable[[Tensor], Tensor]
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import nn
 
 from hookviz.activation import Activation
-from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_recorded
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
-from hookviz.run._forward import failing_layer, run_model
+from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._record import Run
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Run",
+    "RunChoices",
     "facts_of",
     "failing_layer",
     "feature_maps",
@@ -50,7 +50,7 @@ def feature_maps(
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
-    **options: Any,
+    **options: Unpack[RunChoices],
 ) -> Run:
     """Shows an image to a model and keeps what the asked layers answer.
 
@@ -82,7 +82,6 @@ def feature_maps(
     loaded = loaded_model(model, weights, device)
     if preprocess is not None:
         loaded = replace(loaded, preprocess=preprocess)
-    select_layers(loaded.module, layers)
     return run_model(loaded, read_image(image), layers, **options)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.activation import Activation, Kind
+from hookviz.activation import Activation, CallChoice, Kind, choose
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, DrawingOptions, GridOptions
-
-__all__ = ["Run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +61,19 @@ class Run:
         return tuple(dict.fromkeys(a.layer for a in self.activations))
 
     def select(
-        self, layer: str, call: int | None = None, leaf: str | None = None, kind: str = "output"
+        self,
+        layer: str,
+        call: CallChoice = None,
+        leaf: str | int | None = None,
+        kind: str = "output",
     ) -> Activation:
         """One activation of a layer.
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output; may be left out where there is only one.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position; may be left out where
+                there is only one.
             kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
                 layer's filters.
 
@@ -100,26 +103,14 @@ class Run:
                 f"Layer '{layer}' was not captured in this run; captured: {known}.",
                 remedy=did_you_mean(layer, self.layers) or None,
             )
-        found = [
-            a
-            for a in of_layer
-            if (call is None or a.call == call) and (leaf is None or a.leaf == leaf)
-        ]
-        if len(found) == 1:
-            return found[0]
-        choices = "; ".join(f"call {a.call}, leaf '{a.leaf}' {list(a.shape)}" for a in of_layer)
-        asked = ", ".join(
-            [f"call {call}"] * (call is not None) + [f"leaf '{leaf}'"] * (leaf is not None)
-        )
-        what = f"no {kind} for {asked}" if not found else f"{len(found)} {kind}s"
-        raise LayerError(f"Layer '{layer}' has {what}; choose one of: {choices}.")
+        return choose(of_layer, layer, kind.replace("_", " "), call=call, leaf=leaf)[0]
 
     def drawing(
         self,
         layer: str,
-        call: int | None = None,
+        call: CallChoice = None,
         *,
-        leaf: str | None = None,
+        leaf: str | int | None = None,
         kind: str = "output",
         options: GridOptions | None = None,
     ) -> Drawing:
@@ -127,8 +118,8 @@ class Run:
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
             kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
                 layer's filters.
             options: How to draw; the defaults where None.
@@ -149,9 +140,9 @@ class Run:
     def figure(
         self,
         layer: str,
-        call: int | None = None,
+        call: CallChoice = None,
         *,
-        leaf: str | None = None,
+        leaf: str | int | None = None,
         kind: str = "output",
         **options: Unpack[DrawingOptions],
     ) -> Figure:
@@ -159,8 +150,8 @@ class Run:
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
             kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
                 layer's filters.
             **options: Fields of `hookviz.render.GridOptions`: ``page``, ``cmap``, ``scale`` …

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
 from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
+from hookviz.widget._app import App
 from hookviz.widget._results import return_memory
-
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
 
 __all__ = ["Choosing", "available_devices"]
 
@@ -45,7 +43,7 @@ class Choosing:
         app: The app.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._given: LoadedModel | None = None
         self._last: dict[str, Any] = {}
@@ -102,26 +100,27 @@ class Choosing:
         )
         return choices
 
-    def load(self, name: str, weights: Any = "auto", *, file: str = "") -> bool:
+    def load(self, model: str, weights: str = "auto", file: str = "") -> bool:
         """Loads a model as a job.
 
         Args:
-            name: A name of `names`.
+            model: A name of `names`.
             weights: A value of `weights`.
             file: The checkpoint's path where ``weights`` is "file".
 
         Returns:
             Whether the job was started.
         """
-        app = self._app
-        self._last = {"name": name, "weights": weights, "file": file}
+        self._last = {"model": model, "weights": weights, "file": file}
+        source: str | Path | None = weights
         if weights == "file":
             if not file.strip():
                 raise WeightsError("No checkpoint file is given.", remedy="Type its path.")
-            weights = Path(file.strip()).expanduser()
+            source = Path(file.strip()).expanduser()
         elif weights == "none":
-            weights = None
-        return app.begin("loading", f"Loading {name} …", partial(self._load, name, weights))
+            source = None
+        task = partial(self._load, model, source)
+        return self._app.begin("loading", f"Loading {model} …", task)
 
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
         app = self._app

@@ -10,7 +10,7 @@ import contextlib
 import time
 import weakref
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import anywidget
 import traitlets
@@ -18,9 +18,11 @@ import traitlets
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
-from hookviz.models import LoadedModel, find_input_size, load_model
+from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
+from hookviz.widget._about import AboutLayer
+from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
@@ -31,12 +33,14 @@ from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._results import Results, return_memory
-from hookviz.widget._running import Running, origin_of
-from hookviz.widget._shapes import Expected
+from hookviz.widget._running import Expected, Running, origin_of
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Task, Worker
 
-__all__ = ["Explorer"]
+__all__ = ["PANELS", "Explorer"]
+
+PANELS: tuple[type[Panel], ...] = (AboutLayer,)
+"""What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _NOT_YET = "Run to see it."
 _STILL_DELAY = 0.5
@@ -71,6 +75,7 @@ class Explorer(Part):
         sync=True
     )
     gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
+    panels: traitlets.List[Any] = traitlets.List().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
@@ -91,8 +96,8 @@ class Explorer(Part):
 
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
-        self.expected = Expected()
         self.parts: tuple[Part, ...] = ()
+        self._panels: list[Panel] = []
         self._views: set[str] = set()
         self._still = Still()
         self._shown_model: LoadedModel | None = None
@@ -104,11 +109,13 @@ class Explorer(Part):
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
         tree, image_input, gallery = LayerTree(), ImageInput(), MapGallery()
-        self.parts = (tree, image_input, gallery)
+        self._panels = [panel(self) for panel in PANELS]
+        self.parts = (tree, image_input, gallery, *self._panels)
         super().__init__(
             tree=tree,
             image_input=image_input,
             gallery=gallery,
+            panels=[[panel.title, f"anywidget:{panel.model_id}"] for panel in self._panels],
             devices=available_devices(),
             layers=[],
             **traits,
@@ -224,6 +231,7 @@ class Explorer(Part):
         self.jobs.reopen()
         super().open()
         self.gallery.after_painting(self._renew_still)
+        self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -275,12 +283,6 @@ class Explorer(Part):
 
     # ── what the page asks
 
-    def _run(self, anyway: bool = False) -> None:
-        self.start_run(anyway=anyway)
-
-    def _cancel(self) -> None:
-        self.cancel()
-
     def _set_auto_run(self, on: bool) -> None:
         self.auto_run = on
         self.running.soon()
@@ -293,12 +295,6 @@ class Explorer(Part):
     def _list_weights(self, model: str) -> None:
         choices = self.choosing.weights(model)
         self.send({"type": "weights", "model": model, "choices": choices})
-
-    def _load(self, model: str, weights: str = "auto", file: str = "") -> None:
-        self.choosing.load(model, weights, file=file)
-
-    def _move(self, device: str) -> None:
-        self.choosing.move(device)
 
     def _act(self, do: str) -> None:
         self.clear_problem()
@@ -316,30 +312,6 @@ class Explorer(Part):
         elif kind == "own-size":
             self.image_input.choice = "own"
 
-    def _export(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-        folder: str = "",
-    ) -> None:
-        self.exporting.start(what, scope, key, channels, values, folder=folder)
-
-    def _zip(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-    ) -> None:
-        self.exporting.start(what, scope, key, channels, values, zipped=True)
-
-    def _send_zip_piece(self, id: str, offset: int) -> None:  # noqa: A002 - the message's
-        self.exporting.send_piece(id, offset)
-
     def _view_opened(self, view: str) -> None:
         # Views of a page that was loaded again never said goodbye: all that live answer anew.
         self._views = {view}
@@ -353,23 +325,25 @@ class Explorer(Part):
         if not self._views:
             self.close()
 
-    handlers: ClassVar[Handlers] = {
-        **Part.handlers,
-        "run": _run,
-        "cancel": _cancel,
-        "auto": _set_auto_run,
-        "models": _list_models,
-        "weights": _list_weights,
-        "load": _load,
-        "device": _move,
-        "action": _act,
-        "export": _export,
-        "zip": _zip,
-        "zip-piece": _send_zip_piece,
-        "view-open": _view_opened,
-        "view-here": _view_is_here,
-        "view-closed": _view_closed,
-    }
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "run": self.start_run,
+            "cancel": self.cancel,
+            "auto": self._set_auto_run,
+            "models": self._list_models,
+            "weights": self._list_weights,
+            "load": self.choosing.load,
+            "device": self.choosing.move,
+            "action": self._act,
+            "export": self.exporting.start,
+            "zip": self.exporting.start_zip,
+            "zip-piece": self.exporting.send_piece,
+            "view-open": self._view_opened,
+            "view-here": self._view_is_here,
+            "view-closed": self._view_closed,
+        }
 
     # ── state on the page
 
@@ -471,9 +445,15 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
-                order=self.expected.order,
+                order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()
+            self._refresh_panels()
+
+    def _refresh_panels(self, _change: Any = None) -> None:
+        for panel in self._panels:
+            with self.showing_problems():
+                panel.refresh()
 
     def take_run(self, run: Run) -> None:
         """Makes a run the last one and shows it."""
@@ -540,8 +520,7 @@ class Explorer(Part):
             self._shown_model = model
             self.results.clear()
             self.predictions = {}
-            self.expected = Expected()
-            self.running.waiting = {}
+            self.running.expected, self.running.waiting = Expected(), {}
             if model is None:
                 self.tree.show(None)
             else:
@@ -553,22 +532,11 @@ class Explorer(Part):
                         self.tree.selected = self._check_layers({"value": wanted})
                 self.layers = list(self.tree.selected)
                 self.image_input.set_preprocess(model.preprocess)
-                self._find_size(model)
             if self._shown_run is not None and self._shown_run.model is not model:
                 self._shown_run = self.run = None
             self.show_model()
             self.show_results()
             self.running.expect_soon()
-
-    def _find_size(self, model: LoadedModel) -> None:
-        """Gives a module that says nothing of its input the size that it takes."""
-        if not model.passed_in or model.preprocess is not None:
-            return
-        found = find_input_size(model.module)
-        if found is not None and found.size is not None:
-            self.image_input.set_size(
-                *found.size, found.channels, f"Found by trial: {found.describe()}."
-            )
 
     def _on_ticks(self, _change: Any) -> None:
         with self.showing_problems(), self.lock:
@@ -591,7 +559,8 @@ class Explorer(Part):
         with self.showing_problems(), self.lock:
             self.results.expire()
             self.predictions = {}
-            self.running.waiting = {}
+            if self.jobs.busy != "running":
+                self.running.waiting = {}
             self.show_results()
             self.refresh_reasons()
             self.running.expect_soon()

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
 from hookviz.run import Run
-
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
+from hookviz.widget._app import App
 
 __all__ = ["Exporting"]
 
@@ -44,7 +41,7 @@ class Exporting:
         app: The app.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._zips: dict[str, _Zip] = {}
 
@@ -52,14 +49,24 @@ class Exporting:
         """Why nothing can be exported now; "" where something can."""
         return "" if self._app.gallery.shown_cards else "Run the model first: there is nothing yet."
 
-    def start(
+    def start_zip(
         self,
-        what: Sequence[str],
+        what: list[str],
         scope: str = "ticked",
         key: str = "",
         channels: str = "",
         values: str = "npz",
-        *,
+    ) -> bool:
+        """Starts an export as a zip for the browser; see `start`."""
+        return self.start(what, scope, key, channels, values, zipped=True)
+
+    def start(
+        self,
+        what: list[str],
+        scope: str = "ticked",
+        key: str = "",
+        channels: str = "",
+        values: str = "npz",
         folder: str = "",
         zipped: bool = False,
     ) -> bool:
@@ -185,20 +192,20 @@ class Exporting:
             {"type": "zip-ready", "id": name, "size": size, "name": f"{folder.name}.zip"}
         )
 
-    def send_piece(self, name: str, offset: int) -> None:
+    def send_piece(self, id: str, offset: int) -> None:  # noqa: A002 - as in the message
         """Sends a piece of a zip; the zip is let go of with its last piece.
 
         Raises:
             ExportError: There is no such zip any more.
         """
-        found = self._zips.get(name)
+        found = self._zips.get(id)
         if found is None or not 0 <= offset <= found.size:
             raise ExportError("The zip is not there any more.", remedy="Make it again.")
         found.file.seek(offset)
         piece = found.file.read(_PIECE)
-        self._app.send({"type": "zip-piece", "id": name, "offset": offset}, buffers=[piece])
+        self._app.send({"type": "zip-piece", "id": id, "offset": offset}, buffers=[piece])
         if offset + len(piece) >= found.size:
-            self._drop(name)
+            self._drop(id)
 
     def close(self) -> None:
         """Lets go of the zips that nobody fetched."""

@@ -29,9 +29,9 @@ def arguments_of(
     """The arguments that a handler gets for a message.
 
     Args:
-        handler: A method. Its parameters after ``self`` are fields of the message by name, of type
-            bool, int, float, str, list[str] or dict[str, Any]; one without a default must be
-            there. A parameter ``buffers`` gets the message's buffers.
+        handler: A function. Its parameters are fields of the message by name, of type bool, int,
+            float, str, list[str] or dict[str, Any]; one without a default must be there. A
+            parameter ``buffers`` gets the message's buffers.
         content: The message.
         buffers: Its buffers.
 
@@ -42,7 +42,7 @@ def arguments_of(
         HookvizError: A field is missing or not of its type.
 
     Examples:
-        >>> def turn(self, key: str, page: int = 0): ...
+        >>> def turn(key: str, page: int = 0): ...
         >>> arguments_of(turn, {"key": "conv#1", "page": 2, "evil": 1}, [])
         {'key': 'conv#1', 'page': 2}
         >>> arguments_of(turn, {"key": 5}, [])
@@ -50,7 +50,8 @@ def arguments_of(
         hookviz.errors.HookvizError: The page sent key=5; it must be a text.
     """
     found: dict[str, Any] = {}
-    for name, kind, default in _fields(handler):
+    plain = getattr(handler, "__func__", handler)  # not the method: the cache would keep its widget
+    for name, kind, default in _fields(plain, plain is not handler):
         if name == "buffers":
             found[name] = [bytes(buffer) for buffer in buffers or []]
         elif name in content:
@@ -63,10 +64,12 @@ def arguments_of(
 
 
 @cache
-def _fields(handler: Callable[..., Any]) -> tuple[tuple[str, Any, Any], ...]:
+def _fields(handler: Callable[..., Any], is_method: bool) -> tuple[tuple[str, Any, Any], ...]:
     hints = get_type_hints(handler)
-    parameters = list(inspect.signature(handler).parameters.values())[1:]
-    return tuple((p.name, hints[p.name], p.default) for p in parameters)
+    parameters = list(inspect.signature(handler).parameters.values())[int(is_method) :]
+    return tuple(
+        (p.name, hints[p.name], p.default) for p in parameters if p.kind is not p.VAR_KEYWORD
+    )
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:

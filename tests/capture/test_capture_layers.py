@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hookviz.capture import Capture, list_layers, select_layers
-from hookviz.capture._layers import resolve
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._tree import resolve
 from hookviz.errors import CaptureError, LayerError
 
 

@@ -449,4 +449,4 @@ def test_the_remedy_fits_the_fault_of_the_size(size, remedy):
     header = (
         b"\xff\xd8\xff\xc0\x00\x11\x08" + struct.pack(">HH", height, width) + b"\x03" + bytes(9)
     )
-    assert refused(header, name="wide.jpg").remedy == remedy
+    assert remedy.rstrip(".") in refused(header, name="wide.jpg").remedy

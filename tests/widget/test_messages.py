@@ -351,8 +351,8 @@ class TestFields:
         self, content: dict[str, Any], part: str
     ) -> None:
         with pytest.raises(HookvizError, match=part):
-            arguments_of(TestFields.handler, content, [])
+            arguments_of(self.handler, content, [])
 
     def test_fields_have_defaults_and_unknown_ones_are_left_out(self) -> None:
-        found = arguments_of(TestFields.handler, {"name": "é", "count": 3.0, "self": 1}, [])
+        found = arguments_of(self.handler, {"name": "é", "count": 3.0, "self": 1}, [])
         assert found == {"name": "é", "count": 3, "on": False, "share": 0.0}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from typing import Any, ClassVar
+from typing import Any
 
 import anywidget
 import numpy as np
@@ -45,7 +45,8 @@ class TestErrors:
             def boom(self) -> None:
                 raise KeyboardInterrupt
 
-            handlers: ClassVar[Handlers] = {**Part.handlers, "act": act, "boom": boom}
+            def handlers(self) -> Handlers:
+                return {**super().handlers(), "act": self.act, "boom": self.boom}
 
         bad = Bad()
         bad._handle_custom_msg({"type": "act"}, [])

@@ -1,8 +1,4 @@
-"""How far an edit moves a model's output.
-
-In: a model, what it is called with, edits. Out: a frozen comparison.
-Must not know: how edits are carried out, pictures, categories.
-"""
+"""How far an edit moves a model's output (activation patching, causal tracing)."""
 
 from __future__ import annotations
 
@@ -16,15 +12,11 @@ from torch import Tensor, nn
 
 from hookviz._tensors import dense
 from hookviz.capture._checks import check_count, check_function
-from hookviz.capture._edits import Editing
-from hookviz.capture._layers import resolve
-from hookviz.capture._leaves import describe, leaves
-from hookviz.capture._limits import set_eval
-from hookviz.capture._rebuild import change_leaves
-from hookviz.capture._sites import Edit
+from hookviz.capture._editing import Edit, Editing
+from hookviz.capture._leaves import change_leaves, describe, leaves
+from hookviz.capture._session import set_eval
+from hookviz.capture._tree import resolve
 from hookviz.errors import CaptureError, LayerError
-
-__all__ = ["Change", "Effect", "effect"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +96,7 @@ def effect(
             several.
         read: Instead: a function from the model's output to the tensor to compare, such as
             ``lambda out: out["out"].mean(dim=(2, 3))``.
-        eval_mode: Run in eval mode; False runs in the mode that the model is in.
+        eval_mode: Forward in eval mode; False runs in the mode that the model is in.
 
     Returns:
         The comparison.

@@ -1,8 +1,4 @@
-"""Features of a whole data set, batch by batch.
-
-In: a model, layers, a data loader. Out: rows by layer, on the CPU.
-Must not know: pictures, files, what labels mean.
-"""
+"""Features of layers: of one forward, by a module that wraps the model, or of a whole data set."""
 
 from __future__ import annotations
 
@@ -13,14 +9,152 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from hookviz.activation import Activation
 from hookviz.capture._checks import check_choice, check_count, check_function
-from hookviz.capture._layers import LayerSelector, resolve, select_layers
 from hookviz.capture._session import Capture
 from hookviz.capture._snapshot import known_device
-from hookviz.capture._wrappers import features_of
-from hookviz.errors import CaptureError
+from hookviz.capture._tree import LayerSelector, resolve, select_layers
+from hookviz.errors import CaptureError, LayerError
 
-__all__ = ["Reduction", "Rows", "extract_features"]
+Calls: TypeAlias = Literal["error", "first", "last", "all"]
+Features: TypeAlias = dict[str, Any]
+"""Name → tensor; with ``calls="all"`` name → tuple of tensors, one per call."""
+
+
+class FeatureExtractor(nn.Module):
+    """A model whose forward returns the outputs of chosen layers instead of its own.
+
+    Hooks are set for the length of one forward and removed on every way out; nothing stays on the
+    model between forwards. Mode, gradients and random numbers are those of the model: call
+    ``eval()`` and use ``torch.no_grad()`` as with the model itself.
+
+    Args:
+        model: Any ``nn.Module``.
+        layers: Names, globs, patterns, types, modules or predicates (see
+            :func:`~hookviz.capture.select_layers`), or a mapping from names that you
+            choose to layers. "" is the model's own output.
+        calls: What to do with a layer that runs several times in one forward: "error" (the
+            default) refuses, "first" and "last" take one, "all" makes every value of the result a
+            tuple with one tensor per call, also for layers that ran once.
+        gradients: False: detached copies. True: copies in autograd's graph, through which a loss
+            on features reaches the parameters and the input.
+        stop_early: End the forward after the last chosen layer, as far as that can be known (see
+            :class:`~hookviz.capture.Capture`).
+        device: Where the copies go; None leaves them where they are.
+
+    Attributes:
+        model: The model that was wrapped.
+        layers: Name → layer name.
+
+    Raises:
+        LayerError: A layer is unknown, here and not at the first forward.
+        CaptureError: ``calls`` is none of the four.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True))
+        >>> extract = FeatureExtractor(net, {"edges": "0"})
+        >>> {name: tuple(t.shape) for name, t in extract(torch.zeros(1, 3, 8, 8)).items()}
+        {'edges': (1, 8, 6, 6)}
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+        *,
+        calls: Calls = "error",
+        gradients: bool = False,
+        stop_early: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        check_calls(calls)
+        self.layers = select_layers(model, layers)
+        self.model = model
+        self.calls: Calls = calls
+        self.gradients = gradients
+        self.stop_early = stop_early
+        self.device = None if device is None else known_device(device, "Features")
+
+    def forward(self, *args: Any, **kwargs: Any) -> Features:
+        """Runs the model and returns the features.
+
+        Args:
+            *args: Passed to the model.
+            **kwargs: Passed to the model.
+
+        Returns:
+            Name → tensor, in the order of ``layers``; axis order, dtype and (unless chosen)
+            device as the layer gave it. A layer with several tensors in its output gives one
+            entry for each, "name[path]".
+
+        Raises:
+            LayerError: A layer did not run, with the reason, or ran several times while ``calls``
+                is "error", with the shapes of its calls.
+            Exception: What the model raises, unchanged.
+        """
+        with Capture(
+            self.model,
+            self.layers,
+            keep_graph=self.gradients,
+            stop_early=self.stop_early,
+            device=self.device,
+            eval_mode=False,
+        ) as capture:
+            capture.run(*args, **kwargs)
+            return features_of(capture, self.calls)
+
+    def extra_repr(self) -> str:
+        """The layers, for ``print(extractor)``."""
+        shown = [n if n == layer else f"{n}={layer}" for n, layer in self.layers.items()]
+        return f"layers=[{', '.join(shown)}], calls={self.calls!r}"
+
+
+def features_of(capture: Capture, calls: Calls) -> Features:
+    """The outputs of a capture's one run by name; the policies are those of FeatureExtractor.
+
+    Args:
+        capture: A capture with exactly one run.
+        calls: "error", "first", "last" or "all".
+
+    Returns:
+        Name → tensor or, with "all", tuple of tensors.
+
+    Raises:
+        LayerError: A layer did not run, or ran several times while ``calls`` is "error".
+    """
+    found: dict[str, list[Activation]] = {name: [] for name in capture.layers}
+    for one in capture.activations:
+        if one.kind == "output" and one.layer in found:
+            found[one.layer].append(one)
+    features: Features = {}
+    for name, records in found.items():
+        if not records:
+            raise LayerError(f"There are no features of layer '{name}': {capture.missing[name]}.")
+        number = records[0].calls
+        if number > 1 and calls == "error":
+            shapes = ", ".join(f"{r.call}: {list(r.shape)}" for r in records[:8])
+            raise LayerError(
+                f"Layer '{name}' ran {number} times ({shapes}), so the output is ambiguous.",
+                remedy='Choose calls="first", "last" or "all".',
+            )
+        leaves = list(dict.fromkeys(record.leaf for record in records))
+        for leaf in leaves:
+            tensors = tuple(record.tensor for record in records if record.leaf == leaf)
+            key = name if len(leaves) == 1 else f"{name}[{leaf}]"
+            chosen: Tensor | tuple[Tensor, ...] = tensors[-1 if calls == "last" else 0]
+            features[key] = tensors if calls == "all" else chosen
+    return features
+
+
+def check_calls(calls: str) -> None:
+    """Refuses what is no policy for several calls.
+
+    Raises:
+        CaptureError: It is none of the four.
+    """
+    check_choice("calls", calls, "error", "first", "last", "all")
+
 
 Rows: TypeAlias = Tensor | list[Tensor]
 """One tensor with a row per sample or, where sizes differ, a list with a tensor per sample."""
@@ -50,7 +184,7 @@ def extract_features(
 
     Args:
         model: The model.
-        layers: Selectors, or a mapping from names of one's own to layers.
+        layers: Selectors, or a mapping from names that you choose to layers.
         loader: A ``DataLoader`` or anything that gives batches.
         key: Where a batch's input is. None: a tensor is the input itself; of a tuple or list the
             first entry is, and the rest (labels) is not fed; of a mapping the entry "image". A
@@ -59,7 +193,7 @@ def extract_features(
             is run image by image.
         calls: For layers that run several times per forward: "error", "first" or "last".
         reduction: Applied to each output inside the hook: "mean" or "max" over all axes after the
-            channels, (N, C, …) → (N, C), or a function of one's own.
+            channels, (N, C, …) → (N, C), or your own function.
         max_batches: Stop after so many batches; None for all.
         shuffled: A loader that shuffles is refused, because rows would not be in the order of the
             data set; True takes them in the loader's order.
@@ -152,7 +286,7 @@ def _input(batch: Any, key: str | int | Callable[[Any], Any] | None, number: int
         if key is None and _is_samples(batch):
             raise CaptureError(
                 f"Batch {number} is a list of {len(batch)} images, or of inputs and targets that "
-                "look like images; which of the two cannot be seen.",
+                "look like images; hookviz cannot tell which.",
                 remedy="Pass key=0 for the first entry, or key=list to feed every entry.",
             )
         wanted = 0 if key is None else key

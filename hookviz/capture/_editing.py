@@ -1,8 +1,5 @@
 """Edits of a running model: what a layer receives, gives or gets back as gradient is changed.
 
-In: a model and edits. Out: a context in which the model runs edited.
-Must not know: what the ready-made edits do, captures, pictures.
-
 How an edit and other hooks on the same layer compose is PyTorch's own rule: who came first acts
 first. ``with Capture(...), edit(...)`` records what the layer itself gave, ``with edit(...),
 Capture(...)`` what goes on to the next layer, after the edit. A gradient travels the other way,
@@ -13,32 +10,89 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from hookviz._text import names_text
-from hookviz.capture._guard import bypass_compiled, watch_calls
+from hookviz.activation import Kind
+from hookviz.capture._checks import check_count
 from hookviz.capture._hooks import parameter_names
-from hookviz.capture._layers import LayerTree
-from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._leaves import change_leaves, describe, leaves
 from hookviz.capture._module_hooks import (
     StaysHere,
+    bypass_compiled,
     set_forward_hook,
     set_pre_hook,
     set_tensor_hook,
+    watch_calls,
 )
-from hookviz.capture._rebuild import change_leaves
-from hookviz.capture._sites import Edit, Layers, Site
 from hookviz.capture._store import backward_is_running
+from hookviz.capture._tree import LayerSelector, ModuleTree
 from hookviz.errors import CaptureError, LayerError
 
-__all__ = ["Editing", "edit"]
+Layers: TypeAlias = LayerSelector | Iterable[LayerSelector]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an edit acts just now.
+
+    Attributes:
+        layer: The layer's name.
+        module: Its module.
+        call: Which call of the layer in this forward, from 1.
+        kind: "output", "input", "output_gradient" or "input_gradient".
+        leaf: Path of the tensor in what the layer received or gave; "" for a bare tensor.
+        recomputed: The call is one that activation checkpointing makes again.
+    """
+
+    layer: str
+    module: nn.Module
+    call: int
+    kind: Kind
+    leaf: str
+    recomputed: bool = False
+
+    def __str__(self) -> str:
+        leaf = f"[{self.leaf}]" if self.leaf else ""
+        return f"the {self.kind.replace('_', ' ')} of '{self.layer}'{leaf}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a running model; the ready-made ones come from functions.
+
+    Attributes:
+        layers: Selectors of the layers (names, globs, patterns, types, modules, predicates).
+        kind: What is changed: "output", "input", "output_gradient" or "input_gradient".
+        change: (tensor, site) → the tensor to go on with. It must return a new tensor and leave
+            the one it is given as it is.
+        text: What it does, in words.
+        call: Only this call of the layer within a forward, from 1; None for every call.
+        leaf: Which tensor of a nested output or of several inputs: its path or a glob, "*" for
+            all; inputs are named by the parameters of ``forward`` ("input", "x.0"). None for the
+            only one; of several inputs the first, if it is a tensor passed by position.
+    """
+
+    layers: Layers
+    kind: Kind
+    change: Callable[[Tensor, Site], Tensor] = field(repr=False)
+    text: str
+    call: int | None = None
+    leaf: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.call is not None:
+            check_count("call", self.call, 1)
+        leaf: object = self.leaf
+        if leaf is not None and not isinstance(leaf, str):
+            raise CaptureError(f"leaf must be a path or glob such as '0', not {leaf!r}.")
 
 
 def edit(model: nn.Module, *edits: Edit) -> Editing:
@@ -93,7 +147,7 @@ class Editing(StaysHere):
         for one in self.edits:
             if not isinstance(one, Edit):
                 raise CaptureError(f"edit takes edits, not {type(one).__name__}.")
-        tree = LayerTree(model)
+        tree = ModuleTree(model)
         self._model = model
         self._root = tree.root
         self._plan: list[tuple[int, str, nn.Module]] = []
@@ -273,7 +327,7 @@ class _Inputs:
         return _Inputs(self.names, args, {name: parts[name] for name in self.kwargs})
 
 
-def _names(tree: LayerTree, layers: Layers) -> list[str]:
+def _names(tree: ModuleTree, layers: Layers) -> list[str]:
     one = isinstance(layers, str | nn.Module | type) or callable(layers)
     each: Any = [layers] if one or not isinstance(layers, Iterable) else layers
     names = [name for selector in each for name in tree.find(selector)]

@@ -1,6 +1,6 @@
-"""When every ticked layer has given all that it will, and the forward may end.
+"""When every selected layer has given all that it will, and the forward may end.
 
-In: the model's layers, the ticked ones, calls as they end. Out: an EarlyStop out of the forward.
+In: the model's layers, the selected ones, calls as they end. Out: an EarlyStop out of the forward.
 Must not know: tensors, records.
 
 Nobody knows how often a model will call a layer, so the rule errs towards waiting. A layer that
@@ -18,12 +18,10 @@ from typing import Any
 
 from torch import nn
 
-from hookviz.capture._guard import EarlyStop
-from hookviz.capture._store import Lane, Store
-from hookviz.capture._tree import LayerTree
+from hookviz.capture._module_hooks import EarlyStop
+from hookviz.capture._store import Store, ThreadLog
+from hookviz.capture._tree import ModuleTree
 from hookviz.errors import CaptureError
-
-__all__ = ["Stopper"]
 
 
 class Stopper:
@@ -39,21 +37,21 @@ class Stopper:
         owners: Modules whose return settles a layer, with the hook to set on each.
 
     Raises:
-        CaptureError: ``counts`` names a layer that is not ticked, or a number below 1.
+        CaptureError: ``counts`` names a layer that is not selected, or a number below 1.
     """
 
-    def __init__(self, tree: LayerTree, store: Store, counts: Mapping[str, int]) -> None:
+    def __init__(self, tree: ModuleTree, store: Store, counts: Mapping[str, int]) -> None:
         self._store = store
         self._calls: dict[int, int] = {}
         self._owned: dict[int, list[int]] = {}
         self.owners: list[tuple[nn.Module, Callable[..., None]]] = []
         parents = _parents(tree)
-        own_names = {h.own for h in store.hooked}
+        own_names = {h.name for h in store.hooked}
         for name, count in counts.items():
             whole = isinstance(count, int) and not isinstance(count, bool)
             if name not in own_names or not whole or count < 1:
                 raise CaptureError(
-                    "stop_early maps ticked layers to numbers of calls from 1, "
+                    "stop_early maps selected layers to numbers of calls from 1, "
                     f"but has {name!r}: {count!r}."
                 )
         never = False
@@ -62,8 +60,8 @@ class Stopper:
             layer = tree.modules[hooked.layer]
             names = (hooked.layer, *tree.aliases(hooked.layer))
             blocks = {id(b): b for b in (_block(tree, parents, n) for n in names)}
-            if hooked.own in counts:
-                self._calls[hooked.index] = counts[hooked.own]
+            if hooked.name in counts:
+                self._calls[hooked.index] = counts[hooked.name]
             elif layer is tree.root:
                 never = True
             elif set(blocks) != {id(tree.root)}:
@@ -83,43 +81,43 @@ class Stopper:
         if self.possible:
             self.owners = [(m, self._owner_hook(key)) for key, m in owners.items()]
 
-    def after(self, lane: Lane, index: int) -> None:
-        """Note the end of a ticked layer's call; ends the forward where it was the last."""
-        if not self.possible or lane.run.loose or not lane.main:
+    def after(self, log: ThreadLog, index: int) -> None:
+        """Note the end of a selected layer's call; ends the forward where it was the last."""
+        if not self.possible or log.run.detached or not log.main:
             return
-        left = self._left(lane)
-        if index in self._calls and lane.counts[index] >= self._calls[index]:
+        left = self._left(log)
+        if index in self._calls and log.counts[index] >= self._calls[index]:
             left.discard(index)
-            self._stop_if_done(lane)
+            self._stop_if_done(log)
 
     def _owner_hook(self, key: int) -> Callable[..., None]:
         indices = self._owned[key]
         store, settle = self._store, self._settle
 
         def hook(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001 - torch's
-            lane = store.lane_here()
-            if lane is not None and not lane.run.loose and lane.main:
-                settle(lane, indices)
+            log = store.log_here()
+            if log is not None and not log.run.detached and log.main:
+                settle(log, indices)
 
         return hook
 
-    def _settle(self, lane: Lane, indices: list[int]) -> None:
-        left = self._left(lane)
-        left.difference_update(i for i in indices if lane.counts[i])
-        self._stop_if_done(lane)
+    def _settle(self, log: ThreadLog, indices: list[int]) -> None:
+        left = self._left(log)
+        left.difference_update(i for i in indices if log.counts[i])
+        self._stop_if_done(log)
 
-    def _left(self, lane: Lane) -> set[int]:
-        if lane.run.stop is None:
-            lane.run.stop = set(range(len(lane.counts)))
-        left: set[int] = lane.run.stop
+    def _left(self, log: ThreadLog) -> set[int]:
+        if log.run.stop is None:
+            log.run.stop = set(range(len(log.counts)))
+        left: set[int] = log.run.stop
         return left
 
-    def _stop_if_done(self, lane: Lane) -> None:
-        if not lane.run.stop:
-            raise EarlyStop(lane.run)
+    def _stop_if_done(self, log: ThreadLog) -> None:
+        if not log.run.stop:
+            raise EarlyStop(log.run)
 
 
-def _parents(tree: LayerTree) -> dict[str, nn.Module]:
+def _parents(tree: ModuleTree) -> dict[str, nn.Module]:
     """Each name's parent module (``_orig_mod`` parts are left out of names)."""
     by_name = dict(tree.modules)
     for name in tree.modules:
@@ -128,7 +126,7 @@ def _parents(tree: LayerTree) -> dict[str, nn.Module]:
     return {name: by_name[name.rpartition(".")[0]] for name in by_name if name}
 
 
-def _block(tree: LayerTree, parents: dict[str, nn.Module], name: str) -> nn.Module:
+def _block(tree: ModuleTree, parents: dict[str, nn.Module], name: str) -> nn.Module:
     """The nearest module above with a forward of its own; ``Sequential`` is seen through."""
     while name:
         parent = parents[name]
