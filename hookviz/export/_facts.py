@@ -75,24 +75,6 @@ if TYPE_CHECKING:
     from hookviz.images import NetworkInput, Picture
     from hookviz.models import LoadedModel
 
-__all__ = [
-    "UNTRAINED",
-    "FileRecord",
-    "Key",
-    "RunFacts",
-    "activation_texts",
-    "base_name",
-    "facts_in",
-    "hidden_paths",
-    "key_of",
-    "number_text",
-    "ranges_text",
-    "read_png_facts",
-    "record_of",
-    "run_texts",
-    "utc_text",
-]
-
 _NO_REASONS: Mapping[str, str] = {}
 
 

@@ -29,21 +29,6 @@ from pathlib import PurePosixPath, PureWindowsPath
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
 
-__all__ = [
-    "CONTACT_STEM",
-    "INPUT_NAME",
-    "MANIFEST_NAME",
-    "NameBook",
-    "activation_stem",
-    "channel_ending",
-    "checked_name",
-    "clean",
-    "folder_name",
-    "is_forbidden",
-    "page_ending",
-    "stamp",
-]
-
 INPUT_NAME = "000_input.png"
 MANIFEST_NAME = "manifest.json"
 CONTACT_STEM = "000_contact"

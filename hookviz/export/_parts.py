@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hookviz.errors import ExportError, did_you_mean
-from hookviz.export._builtin_parts import Channels, Contact, Grids, Input, Values
+from hookviz.export._channels import Channels
 from hookviz.export._facts import FileRecord
 from hookviz.export._part import Part
+from hookviz.export._pictures import Contact, Grids, Input
+from hookviz.export._values import Values
 from hookviz.export._vector import VectorGrids
-
-__all__ = ["PARTS", "chosen_parts", "listed", "part_of"]
 
 PARTS: dict[str, Part] = {
     part.name: part

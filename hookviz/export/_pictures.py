@@ -1,26 +1,18 @@
-"""The pictures of an export, with what each says about itself.
-
-In: the facts of a run, activations, drawing options. Out: pixels and texts by key. Must not know:
-folders, file names, how a PNG is laid out.
-
-Writing a file and drawing it again (:mod:`hookviz.export._reproduce`) both come through here, so
-that both do the same.
-"""
+"""The parts that are pictures: grids, contact sheet, input, each with what it says about itself."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import to_hex
-from numpy.typing import NDArray
 from PIL import Image
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
-from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import (
     FileRecord,
     Key,
@@ -32,18 +24,19 @@ from hookviz.export._facts import (
     ranges_text,
     run_texts,
 )
-from hookviz.export._part import UNREADABLE, reason
-from hookviz.render import Drawing, GridOptions, PictureFacts, draw, palette
-
-__all__ = [
-    "CONTACT_CELLS",
-    "channel_texts",
-    "contact_picture",
-    "draw_activation",
-    "grid_picture",
-    "grid_texts",
-    "input_picture",
-]
+from hookviz.export._names import CONTACT_STEM, INPUT_NAME, page_ending
+from hookviz.export._part import (
+    UNREADABLE,
+    Again,
+    Export,
+    Part,
+    Picture,
+    Pixels,
+    Plan,
+    Task,
+    reason,
+)
+from hookviz.render import Drawing, GridOptions, PictureFacts, draw, page_count, palette
 
 CONTACT_CELLS = 24
 """Layers on one page of a contact sheet."""
@@ -51,8 +44,6 @@ CONTACT_CELLS = 24
 _CELL_WIDTH = 420
 _COLUMNS = 4
 _GAP = 12
-
-Pixels = NDArray[np.uint8]
 
 
 def draw_activation(facts: RunFacts, activation: Activation, options: GridOptions) -> Drawing:
@@ -91,9 +82,7 @@ def _opaque(pixels: Pixels) -> Pixels:
     return pixels
 
 
-def grid_picture(
-    facts: RunFacts, activation: Activation, options: GridOptions
-) -> tuple[Pixels, dict[str, str]]:
+def grid_picture(facts: RunFacts, activation: Activation, options: GridOptions) -> Picture:
     """One page of a grid.
 
     Returns:
@@ -111,7 +100,7 @@ def grid_texts(
 ) -> dict[str, str]:
     """What a file with one page of a grid says about itself."""
     record = FileRecord("grid", (key_of(activation),), options.to_json(), page=options.page)
-    texts = run_texts(facts) | activation_texts(activation) | _view_texts(options)
+    texts = run_texts(facts) | activation_texts(activation) | view_texts(options)
     texts |= {
         "layout": " ".join((drawing.kind, drawing.axes, *drawing.notes)),
         "channels": ranges_text(drawing.channels),
@@ -136,7 +125,8 @@ def grid_texts(
     return texts | record.texts()
 
 
-def _view_texts(options: GridOptions) -> dict[str, str]:
+def view_texts(options: GridOptions) -> dict[str, str]:
+    """Which sample and frame a file shows."""
     texts = {"sample": str(options.sample)}
     if options.frame is not None:
         texts["frame"] = str(options.frame)
@@ -148,18 +138,12 @@ def _page_texts(options: GridOptions) -> dict[str, str]:
     style: str | None = options.style
     if style is None:
         page = palette(None)
-        colours = f"page {to_hex(page.face, True)}, text {to_hex(page.ink, True)}"
-        style = f"matplotlib's: {colours}, font {', '.join(page.family)}"
+        colors = f"page {to_hex(page.face, True)}, text {to_hex(page.ink, True)}"
+        style = f"matplotlib's: {colors}, font {', '.join(page.family)}"
     return {"style": style, "matplotlib_version": mpl.__version__}
 
 
-def channel_texts(facts: RunFacts, painter: ChannelPainter, options: GridOptions) -> dict[str, str]:
-    """What all single channels of one activation say; the channel's own texts come on top."""
-    texts = run_texts(facts) | activation_texts(painter.activation) | _view_texts(options)
-    return texts | painter.texts()
-
-
-def input_picture(facts: RunFacts) -> tuple[Pixels, dict[str, str]]:
+def input_picture(facts: RunFacts) -> Picture:
     """What the network saw.
 
     Raises:
@@ -198,13 +182,13 @@ def contact_picture(
     pages: int,
     proceed: Callable[[], None] = lambda: None,
     refused: Callable[[str], object] | None = None,
-) -> tuple[Pixels, dict[str, str]]:
+) -> Picture:
     """One page of a contact sheet: up to 24 layers, of each the first 16 channels.
 
     Args:
         facts: The run.
         activations: Those of this page, in order.
-        options: Colours, scale, order and style of each cell.
+        options: Colors, scale, order and style of each cell.
         page: Which page, from 0.
         pages: How many there are.
         proceed: Called before each cell; raises to stop.
@@ -235,7 +219,7 @@ def contact_picture(
         columns * (_CELL_WIDTH + _GAP) + _GAP,
         sum(heights) + _GAP * (len(rows) + 1),
     )
-    # The page goes on in the colour of the cells' own page.
+    # The page goes on in the color of the cells' own page.
     sheet = Image.new("RGBA", size, cells[0].getpixel((0, 0)))
     top = _GAP
     for row, height in zip(rows, heights, strict=True):
@@ -243,6 +227,107 @@ def contact_picture(
             sheet.paste(cell, (_GAP + column * (_CELL_WIDTH + _GAP), top))
         top += height + _GAP
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
-    texts = run_texts(facts) | _view_texts(options) | {"page": f"{page + 1} of {pages}"}
+    texts = run_texts(facts) | view_texts(options) | {"page": f"{page + 1} of {pages}"}
     texts |= {"order": options.order} | _page_texts(options) | record.texts()
     return _opaque(np.asarray(sheet)), texts
+
+
+class Grids(Part):
+    """Each page of each layer, as the screen shows it."""
+
+    name, record = "grids", "grid"
+    ending = "png"
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task a page."""
+        request, options = plan.request, plan.request.options
+        facts = PictureFacts(input_size=request.facts.input_size)
+        for item in plan.drawable:
+            count = partial(page_count, item.activation, options, facts=facts)
+            item.pages = plan.attempt(count, item, "no grid") or 0
+            pages = range(item.pages)
+            if not request.all_pages and item.pages:
+                pages = range(options.page, options.page + 1)
+                if options.page >= item.pages:
+                    item.notes.append(
+                        f"page {options.page + 1} was not written: there are {item.pages}"
+                    )
+                    continue
+            for page in pages:
+                ending = page_ending(page, item.pages, self.ending)
+                yield Task(self, [plan.book.take(item.stem, ending)], item, page)
+
+    def write(self, task: Task, export: Export) -> None:
+        """Draws here, encodes and writes on another thread."""
+        if task.item is not None:
+            options = export.request.options.replace(page=task.data)
+            draw = partial(grid_picture, export.request.facts, task.item.activation, options)
+            if picture := export.attempt(draw, task):
+                export.png(task, picture)
+                task.item.files += task.names
+
+    def redraw(self, again: Again) -> Picture:
+        """The page that the record names."""
+        return grid_picture(again.facts, again.activations[0], again.options)
+
+
+class Contact(Part):
+    """A sheet of all layers, of each the first 16 channels."""
+
+    name, record = "contact", "contact"
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task a page."""
+        drawn = [item.activation for item in plan.drawable]
+        pages = -(-len(drawn) // CONTACT_CELLS)
+        for page in range(pages):
+            name = plan.book.take(CONTACT_STEM, f"_p{page + 1}of{pages}.png")
+            part = drawn[page * CONTACT_CELLS : (page + 1) * CONTACT_CELLS]
+            yield Task(self, [name], data=(part, page, pages))
+
+    def write(self, task: Task, export: Export) -> None:
+        """Draws here, encodes and writes on another thread."""
+        notes, request = export.plan.notes, export.request
+        activations, page, pages = task.data
+        draw = partial(contact_picture, request.facts, activations, request.options, page, pages)
+        draw = partial(draw, export.pipeline.proceed, notes.append)
+        if picture := export.attempt(draw, task):
+            export.png(task, picture)
+
+    def legal(self, record: FileRecord) -> bool:
+        """Any number of activations."""
+        return record.channel is None
+
+    def redraw(self, again: Again) -> Picture:
+        """The page that the record names."""
+        record, pages = again.record, again.texts.get("page", "").rpartition(" of ")[2]
+        number = int(pages) if pages.isdecimal() and len(pages) < 10 else record.page + 1
+        if not again.activations:
+            raise ExportError("The contact sheet names no layers.")
+        options = again.options.replace(page=0)
+        return contact_picture(again.facts, again.activations, options, record.page, number)
+
+
+class Input(Part):
+    """What the network saw."""
+
+    name, record, draws = "input", "input", False
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task."""
+        if plan.request.facts.input_picture is None:
+            plan.notes.append("the run has no picture of its input, so none was written")
+        else:
+            yield Task(self, [INPUT_NAME])
+
+    def write(self, task: Task, export: Export) -> None:
+        """Encodes and writes on another thread."""
+        export.png(task, input_picture(export.request.facts))
+
+    def legal(self, record: FileRecord) -> bool:
+        """No activation is needed."""
+        return record.channel is None
+
+    def redraw(self, again: Again) -> Picture:
+        """The input of the new run."""
+        return input_picture(again.facts)

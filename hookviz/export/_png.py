@@ -24,17 +24,6 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 from hookviz.errors import ExportError
 from hookviz.export._folder import checked_path
 
-__all__ = [
-    "encoded_png",
-    "open_png",
-    "palette_png",
-    "plain_text",
-    "png_bytes_of",
-    "rgb_png",
-    "text_chunks",
-    "texts_of",
-]
-
 # Of zlib. Grids and channels of VGG16 are within 4 % of the size at level 6 and take half the time.
 LEVEL = 4
 MAX_FILE = 512 * 1024 * 1024

@@ -22,8 +22,6 @@ from hookviz.export._parts import part_of
 from hookviz.export._png import open_png, plain_text, png_bytes_of
 from hookviz.render import GridOptions
 
-__all__ = ["Reproduction", "RunAgain", "needs_inputs", "reproduce_png"]
-
 RunAgain = Callable[[Mapping[str, str], tuple[str, ...]], tuple[RunFacts, Iterable[Activation]]]
 """Runs the model again: given what the PNG says and the layers that it shows (none for the input
 picture), gives the facts of the new run and its activations."""

@@ -22,7 +22,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PIL import Image
 
@@ -40,27 +40,10 @@ from hookviz.images._limits import (
 )
 from hookviz.images._picture import Picture
 
-__all__ = ["Decoded", "decode", "load_open_image", "warnings_as_notes"]
+__all__ = ["decode", "load_open_image", "warnings_as_notes"]
 
 _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """A decoded first frame.
-
-    Attributes:
-        image: Pillow's image, loaded, in the file's own mode, not yet turned upright.
-        format: Pillow's name.
-        facts: What the file says of itself.
-        notes: Sentences.
-    """
-
-    image: Image.Image
-    format: str
-    facts: Facts
-    notes: tuple[str, ...]
 
 
 class _TooLong(Exception):  # noqa: N818 - passes through Pillow, never seen outside
@@ -80,7 +63,9 @@ class _TimedBytes(io.BytesIO):
         return super().read(size)
 
 
-def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decoded:
+def decode(
+    data: bytes, kind: FileKind, name: str, *, max_pixels: int
+) -> tuple[Image.Image, Facts, tuple[str, ...]]:
     """Decodes the first frame.
 
     Args:
@@ -90,15 +75,15 @@ def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decode
         max_pixels: Most pixels of the image.
 
     Returns:
-        The decoded frame.
+        Pillow's image, loaded, in the file's own mode and not turned upright; what the file says
+        of itself; notes.
 
     Raises:
         ImageError: Too large, damaged, cut short, or takes too long.
     """
     limit = min(max_pixels, SLOW_FORMATS.get(kind.pillow, max_pixels))
     with _refusing(name, kind):
-        image, facts, notes = _open_and_load(data, kind.pillow, limit)
-    return Decoded(image, image.format or kind.pillow, facts, notes)
+        return _open_and_load(data, kind.pillow, limit)
 
 
 def load_open_image(image: Image.Image, name: str, *, max_pixels: int) -> None:

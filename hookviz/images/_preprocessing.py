@@ -103,14 +103,14 @@ class Preprocessing:
             raise ImageError("crop=(height, width) needs a fit: 'crop', 'pad' or 'squash'.")
         for word, sides in (("resize", self.resize), ("crop", self.crop)):
             _check_sides(word, sides)
+        for word, values in (("mean", self.mean), ("std", self.std)):
+            if not isinstance(values, (tuple, list)) or not all(map(_is_finite, values)):
+                raise ImageError(f"{word} is {values}; it must be finite numbers, one per channel.")
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
             raise ImageError(
                 f"mean has {len(self.mean)} values and std {len(self.std)}; each needs three, for "
                 "red, green and blue, or one, for grey."
             )
-        for word, values in (("mean", self.mean), ("std", self.std)):
-            if not all(isinstance(v, (int, float)) and math.isfinite(v) for v in values):
-                raise ImageError(f"{word} is {values}; mean and std must be finite numbers.")
         if any(v == 0 for v in self.std):
             raise ImageError(f"std is {self.std}; no value may be zero.")
 
@@ -538,21 +538,26 @@ def _call(thing: Any, image: Image.Image) -> Any:
         return thing(frame[None])[:, 0]
     if _preset_kind(thing) == "OpticalFlow":
         return thing(image, image)[0]
-    return thing(image=np.array(image)) if _takes_only_named(thing) else thing(image)
+    array = np.array(image)
+    try:
+        return thing(image)
+    except Exception as error:
+        if not _takes_only_named(thing):
+            raise
+        try:
+            return thing(image=array)
+        except Exception:  # noqa: BLE001 - the first error is the one of the usual call
+            raise error from None
 
 
 def _takes_only_named(thing: Any) -> bool:
-    """Whether an image can be given by the name ``image`` alone, as to albumentations."""
+    """Whether ``thing`` may take its image by the name ``image`` alone, as albumentations does."""
     try:
-        # A module's __call__ takes anything; its forward says what.
-        parameters = inspect.signature(
-            thing.forward if isinstance(thing, torch.nn.Module) else thing
-        ).parameters.values()
+        kinds = {p.kind: p.name for p in inspect.signature(thing).parameters.values()}
     except (TypeError, ValueError):
         return False
-    if any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
-        return False
-    return any(p.kind == p.VAR_KEYWORD or p.name == "image" for p in parameters)
+    named = inspect.Parameter.VAR_KEYWORD in kinds or "image" in kinds.values()
+    return named and not {p for p in kinds if p < inspect.Parameter.VAR_POSITIONAL}
 
 
 def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
@@ -649,15 +654,28 @@ def _from_chain(steps: Iterable[Any]) -> Preprocessing:
 
 def _from_config(config: Mapping[str, Any]) -> Preprocessing:
     """The steps of a config of timm's or of a Hugging Face image processor."""
-    if any(str(key).startswith("do_") for key in config) or "image_mean" in config:
-        return _hugging_face_processor(config) or _from_hugging_face(config)
-    if {"input_size", "crop_pct", "crop_mode"} & set(config):
-        return _from_timm(config)
+    keys = set(map(str, config))
+    try:
+        if any(key.startswith("do_") for key in keys) or "image_mean" in keys:
+            return _hugging_face_processor(config) or _from_hugging_face(config)
+        if keys & {"input_size", "crop_pct", "crop_mode"}:
+            return _from_timm(config)
+    except ImageError:
+        raise
+    except Exception as error:
+        raise ImageError(
+            f"The preprocessing is a config that cannot be read ({type(error).__name__}: {error}).",
+            remedy=_OWN_STEPS,
+        ) from error
     raise ImageError(
         f"The preprocessing is a mapping with the keys {', '.join(map(repr, config)) or 'none'}; "
         "legal are timm's data config and the config of a Hugging Face image processor.",
         remedy=_OWN_STEPS,
     )
+
+
+def _unrepeatable(what: str, itself: str) -> ImageError:
+    return ImageError(f"{what} cannot be repeated.", remedy=f"Give {itself} itself.")
 
 
 _TIMM_OTHERS = (
@@ -673,10 +691,8 @@ def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
     """
     others = [key for key in _TIMM_OTHERS if config.get(key)]
     if others or not config.get("normalize", True):
-        raise ImageError(
-            f"timm's setting '{(others or ['normalize'])[0]}' cannot be repeated.",
-            remedy="Give timm.data.create_transform(…) itself.",
-        )
+        setting = (others or ["normalize"])[0]
+        raise _unrepeatable(f"timm's setting '{setting}'", "timm.data.create_transform(…)")
     pretrained = "architecture" in config or "num_classes" in config
     size = config.get("input_size") or 224
     height, width = (size, size) if isinstance(size, int) else (int(s) for s in tuple(size)[-2:])
@@ -684,13 +700,11 @@ def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
     share = float(config.get("crop_pct") or 0.875)
     scaled = (math.floor(height / share), math.floor(width / share))
     mode = config.get("crop_mode") or "center"
-    fit = {"squash": "crop", "border": "border"}.get(
-        mode, "crop" if scaled[0] == scaled[1] else "cover"
-    )
+    square = "crop" if scaled[0] == scaled[1] else "cover"
     return Preprocessing(
-        resize=scaled[0] if mode not in ("squash", "border") and fit == "crop" else scaled,
+        resize=scaled[0] if mode not in ("squash", "border") and square == "crop" else scaled,
         crop=(height, width),
-        fit=fit,
+        fit={"squash": "crop", "border": "border"}.get(mode, square),
         mean=_per_channel("mean", config.get("mean") or _IMAGENET[0], channels),
         std=_per_channel("std", config.get("std") or _IMAGENET[1], channels),
         interpolation=_interpolation(
@@ -699,73 +713,64 @@ def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
     )
 
 
-_HF_STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
+_HF_STEPS = {
+    f"do_{step}"
+    for step in ("resize", "center_crop", "rescale", "normalize", "convert_rgb", "reduce_labels")
+}
+_PROCESSOR = "the image processor"
 
 
 def _hugging_face_processor(config: Mapping[str, Any]) -> CalledPreprocessing | None:
     """The processor that a config names, where transformers is installed; its numbers count."""
-    name = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
+    name = str(config.get("image_processor_type") or config.get("feature_extractor_type"))
     try:
         import transformers
     except ImportError:
         return None
-    kind = getattr(transformers, name, None) if name.isidentifier() else None
-    if not isinstance(kind, type) or not any(
-        base.__name__ == "ImageProcessingMixin" for base in kind.__mro__
-    ):
+    kind: Any = getattr(transformers, name, None)
+    bases = kind.mro() if isinstance(kind, type) else []
+    if "ImageProcessingMixin" not in {base.__name__ for base in bases}:
         return None
-    processor: Any = kind
-    return _called(processor.from_dict(dict(config)))
+    return _called(kind.from_dict(dict(config)))
 
 
 def _from_hugging_face(config: Mapping[str, Any]) -> Preprocessing:
     """The steps of a Hugging Face image processor's config, as its Pillow backend does them."""
-    for key, value in config.items():
-        if (key.startswith("do_") and value and key not in (*_HF_STEPS, "do_reduce_labels")) or (
-            key == "crop_pct" and value
-        ):
-            raise ImageError(
-                f"The Hugging Face setting '{key}' cannot be repeated.",
-                remedy="Give the image processor itself.",
-            )
-    factor = config.get("rescale_factor")
-    if not config.get("do_rescale", True) or abs(float(factor or 1 / 255) * 255 - 1) > 1e-6:
-        raise ImageError(
-            "The Hugging Face config does not scale values to 0..1, which cannot be repeated.",
-            remedy="Give the image processor itself.",
-        )
-    resize = crop = None
-    if config.get("do_resize", "size" in config):
-        resize = _hugging_face_size(config.get("size"))
-    if config.get("do_center_crop"):
-        crop = _pair(_hugging_face_size(config.get("crop_size")))
+    others = [
+        key
+        for key, value in config.items()
+        if value and key not in _HF_STEPS and (key.startswith("do_") or key == "crop_pct")
+    ]
+    if others:
+        raise _unrepeatable(f"The Hugging Face setting '{others[0]}'", _PROCESSOR)
+    factor = float(config.get("rescale_factor") or 1 / 255) * config.get("do_rescale", True)
+    if abs(factor * 255 - 1) > 1e-6:
+        raise _unrepeatable("A Hugging Face config that does not scale to 0..1", _PROCESSOR)
+    resizes = config.get("do_resize", "size" in config)
+    crop = _hugging_face_size(config.get("crop_size")) if config.get("do_center_crop") else None
     normal = config.get("do_normalize", "image_mean" in config)
-    mean, std = (config["image_mean"], config["image_std"]) if normal else (0.0, 1.0)
     return Preprocessing(
-        resize=resize,
-        crop=crop,
+        resize=_hugging_face_size(config.get("size")) if resizes else None,
+        crop=None if crop is None else _pair(crop),
         fit="none" if crop is None else "crop",
-        mean=_per_channel("mean", mean, 3),
-        std=_per_channel("std", std, 3),
+        mean=_per_channel("mean", config["image_mean"] if normal else 0.0, 3),
+        std=_per_channel("std", config["image_std"] if normal else 1.0, 3),
         interpolation=_interpolation(config.get("resample")),
         floor=True,
     )
 
 
 def _hugging_face_size(size: Any) -> int | Sides:
-    sides = dict(size) if isinstance(size, Mapping) else size
-    if isinstance(sides, Mapping):
-        kept = {key: value for key, value in sides.items() if value}
+    sides = None if isinstance(size, Mapping) else _sides(size)
+    if isinstance(size, Mapping):
+        kept = {key: int(value) for key, value in size.items() if value}
         if set(kept) == {"height", "width"}:
-            return int(kept["height"]), int(kept["width"])
-        sides = kept.get("shortest_edge") if len(kept) == 1 else None
+            sides = (kept["height"], kept["width"])
+        elif set(kept) == {"shortest_edge"}:
+            sides = kept["shortest_edge"]
     if sides is None:
-        raise ImageError(
-            f"The Hugging Face size {size!r} cannot be repeated; legal are height and width, or "
-            "shortest_edge.",
-            remedy="Give the image processor itself.",
-        )
-    return _sides(sides) or 0
+        raise _unrepeatable(f"The Hugging Face size {size!r}", _PROCESSOR)
+    return sides
 
 
 # ── Numbers
@@ -785,6 +790,10 @@ def _per_channel(word: str, values: Any, channels: int) -> tuple[float, ...]:
             f"channel{'s' * (channels > 1)} needs {channels}."
         )
     return tuple(numbers)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _sides(value: Any) -> int | Sides | None:

@@ -682,7 +682,8 @@ def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
         metadata = getattr(state, "_metadata", None)
         own = {n: v.detach().clone() if torch.is_tensor(v) else v for n, v in state.items()}
         state = Selection("", "", own, metadata, (), 0).state_dict()
-    module.load_state_dict(state, strict=strict, assign=empty)
+    # A class's own load_state_dict may know no "assign".
+    module.load_state_dict(state, strict=strict, **({"assign": True} if empty else {}))
     left = [n for n, tensor in module.named_buffers() if empty and tensor.is_meta]
     if left:
         raise ModelError(

@@ -135,20 +135,15 @@ def _fetch_checked(
     """Fetch into ``partial``; once more from the start if what was resumed proves wrong."""
     resumed = partial.stat().st_size > 0
     _fetch(url, partial, report, cancelled)
-    found = _sha256(partial)
+    found = file_hash(partial, cancelled)
     if resumed and expected and not found.startswith(expected):
         partial.write_bytes(b"")
         _fetch(url, partial, report, cancelled)
-        found = _sha256(partial)
+        found = file_hash(partial, cancelled)
     if not found.startswith(expected):
         raise _RefusedError(
             f"its SHA-256 begins with {found[: len(expected)]}, expected {expected}"
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fetch(url: str, partial: Path, report: Progress, cancelled: Callable[[], bool]) -> None:

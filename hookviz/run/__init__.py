@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import nn
@@ -21,13 +21,13 @@ from hookviz.activation import Activation
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_model, load_recorded
-from hookviz.run._forward import failing_layer, run_model
+from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._record import Run
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
-__all__ = ["Run", "failing_layer", "feature_maps", "reproduce", "run_model"]
+__all__ = ["Run", "RunChoices", "failing_layer", "feature_maps", "reproduce", "run_model"]
 
 
 def feature_maps(
@@ -38,7 +38,7 @@ def feature_maps(
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
-    **options: Any,
+    **options: Unpack[RunChoices],
 ) -> Run:
     """Shows an image to a model and keeps what the asked layers answer.
 

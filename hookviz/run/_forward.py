@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,16 @@ from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
 from hookviz.run._trial import AxesTrial
 
-__all__ = ["failing_layer", "run_model"]
+
+class RunChoices(TypedDict, total=False):
+    """The keywords of `run_model`."""
+
+    inputs: bool
+    stop_early: bool
+    transform: Callable[[Tensor], Tensor] | None
+    on_activation: Callable[[Activation], None] | None
+    cancelled: Callable[[], bool] | None
+    keep_partial: bool
 
 
 def failing_layer(module: nn.Module, error: BaseException) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.activation import Activation, Kind, choose
+from hookviz.activation import Activation, CallChoice, Kind, choose
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, DrawingOptions, GridOptions
-
-__all__ = ["Run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +60,19 @@ class Run:
         return tuple(dict.fromkeys(a.layer for a in self.activations))
 
     def select(
-        self, layer: str, call: int | None = None, leaf: str | None = None, kind: str = "output"
+        self,
+        layer: str,
+        call: CallChoice = None,
+        leaf: str | int | None = None,
+        kind: str = "output",
     ) -> Activation:
         """One activation of a layer.
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output; may be left out where there is only one.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position; may be left out where
+                there is only one.
             kind: "output", "input", "output_gradient" or "input_gradient".
 
         Returns:
@@ -101,9 +104,9 @@ class Run:
     def drawing(
         self,
         layer: str,
-        call: int | None = None,
+        call: CallChoice = None,
         *,
-        leaf: str | None = None,
+        leaf: str | int | None = None,
         kind: str = "output",
         options: GridOptions | None = None,
     ) -> Drawing:
@@ -111,8 +114,8 @@ class Run:
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
             kind: "output", "input", "output_gradient" or "input_gradient".
             options: How to draw; the defaults where None.
 
@@ -132,9 +135,9 @@ class Run:
     def figure(
         self,
         layer: str,
-        call: int | None = None,
+        call: CallChoice = None,
         *,
-        leaf: str | None = None,
+        leaf: str | int | None = None,
         kind: str = "output",
         **options: Unpack[DrawingOptions],
     ) -> Figure:
@@ -142,8 +145,8 @@ class Run:
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
             kind: "output", "input", "output_gradient" or "input_gradient".
             **options: Fields of `hookviz.render.GridOptions`: ``page``, ``cmap``, ``scale`` …
 

@@ -155,6 +155,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Broken:
     """What every command loads, whatever the name."""
     net = Broken()
     monkeypatch.setattr("hookviz.models.load_model", lambda *_, **__: load_model(net))
+    monkeypatch.setattr("hookviz.models.is_local", lambda _: True)
     return net
 
 

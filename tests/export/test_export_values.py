@@ -16,7 +16,8 @@ import torch
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export._folder import whole_file
-from hookviz.export._values import TensorError, write_values
+from hookviz.export._part import TensorError
+from hookviz.export._values import write_values
 
 
 def record(tensor: torch.Tensor) -> Activation:

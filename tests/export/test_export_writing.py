@@ -541,7 +541,7 @@ def test_a_diverging_colour_table_is_symmetric_also_in_single_channels(
 def test_many_channels_in_bundles_are_all_written_in_their_own_files(
     tmp_path: Path, facts: RunFacts, record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hookviz.export._builtin_parts._BUNDLE_FILES", 3)
+    monkeypatch.setattr("hookviz.export._channels._BUNDLE_FILES", 3)
     monkeypatch.setattr("hookviz.render._channels._BATCH", 40)
     tensor = torch.arange(23.0)[None, :, None, None].expand(1, 23, 2, 3).contiguous()
     options = GridOptions(scale="fixed", vmin=0, vmax=255, cmap="gray", style="light")

@@ -139,7 +139,10 @@ export function checkbox(hv, label, { shown = label, ...props } = {}) {
   return { input, line: h("label", { class: "hv-check", title: label }, input, shown) };
 }
 
-let fieldsMade = 0;
+/** An id that no other widget of the page has: each has a copy of this module. @param {string} what */
+export function freshId(what) {
+  return `hv-${what}-${Math.random().toString(36).slice(2)}`;
+}
 
 /**
  * A text field whose value is asked of Python. It shows what stands; where a value was refused,
@@ -150,7 +153,7 @@ let fieldsMade = 0;
  * @param {(text: string) => void} commit called with what was typed, on Enter or on leaving
  */
 export function textField(hv, label, props, commit) {
-  const id = `hv-field-${(fieldsMade += 1)}`;
+  const id = freshId("field");
   const problem = h("span", { id, hv: "field-problem", class: "hv-field-problem", role: "alert", hidden: true });
   const input = h("input", { hv, type: "text", "aria-label": label, spellcheck: "false", autocomplete: "off", ...props });
   let stands = "";

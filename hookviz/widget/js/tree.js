@@ -3,7 +3,7 @@
 // A little over 300 lines: its controls, keys and rows share what is ticked, open and found.
 // Reads the traits rows, facts, selected, hidden_calls, search; writes the last three.
 import "./tree.css";
-import { alertBox, bytesText, Cleanup, debounce, h, icon, setText } from "./kit.js";
+import { alertBox, bytesText, Cleanup, debounce, freshId, h, icon, setText } from "./kit.js";
 import { rowElement, sum } from "./tree_item.js";
 import { applyFilter, buildRows, shownRows, stateOf, toggled } from "./tree_rows.js";
 
@@ -16,12 +16,10 @@ const CHIPS = [
   ["blocks", "Blocks"], ["leaves", "Leaves"], ["ticked", "Ticked"],
 ];
 
-let treesMade = 0;
-
 /** @param {{model: Model, el: HTMLElement}} context */
 export function renderTree({ model, el }) {
   const cleanup = new Cleanup();
-  const id = `hv-tree-${(treesMade += 1)}`;
+  const id = freshId("tree");
   /** @type {Row[]} */
   let rows = [];
   let ticked = new Set();
