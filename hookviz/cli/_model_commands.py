@@ -164,7 +164,10 @@ def _image_source(image: str) -> Any:
 @click.option(
     "--values", type=click.Choice(["npz", "safetensors"]), help="Also write the raw values."
 )
-@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colour map.")
+@click.option(
+    "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
+)
+@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
 @click.option(
     "--scale",
     default="auto",
@@ -183,6 +186,7 @@ def maps(
     formats: tuple[str, ...],
     channels: str | None,
     values: str | None,
+    figure: str,
     cmap: str,
     scale: str,
     order: str,
@@ -204,7 +208,7 @@ def maps(
             "No layer was named.",
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
-    options = GridOptions().replace(cmap=cmap, scale=scale, order=order)
+    options = GridOptions().replace(figure=figure, cmap=cmap, scale=scale, order=order)
     if channels not in (None, "all"):
         parse_channels(channels)
     picture = read_image(_image_source(image))
