@@ -19,8 +19,6 @@ from hookviz.render._kinds import figure_kind, kind_of_record
 from hookviz.render._measure import comparable
 from hookviz.render._options import GridOptions, first_line
 
-__all__ = ["Arranged", "Source", "arrange", "plain_tensor"]
-
 Source = Activation | Tensor
 
 

@@ -28,8 +28,6 @@ from hookviz.render._glyphs import Label
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
 
-__all__ = ["Captions", "GridFigure", "Mosaic", "add_mosaic", "figure_of", "pixels_of", "png_of"]
-
 
 class GridFigure(Figure):
     """A matplotlib Figure that a notebook shows as it is, without pyplot."""

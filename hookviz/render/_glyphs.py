@@ -21,8 +21,6 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from numpy.typing import NDArray
 from PIL import ImageFont, features
 
-__all__ = ["Face", "Label"]
-
 _MISSING = "□"
 
 

@@ -21,8 +21,6 @@ from torch import Tensor
 from hookviz.render._measure import widened
 from hookviz.render._palette import Flag
 
-__all__ = ["Levels", "take", "to_levels"]
-
 _NARROW = (
     torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int16, torch.bool,
 )  # fmt: skip

@@ -13,22 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "Extents",
-    "Moments",
-    "clipped",
-    "correlation",
-    "extents",
-    "fetch",
-    "histogram",
-    "max_map",
-    "mean_map",
-    "moments",
-    "percentiles",
-    "principal_components",
-    "widened",
-]
-
 Numbers = NDArray[np.float64]
 
 # Dtypes on which torch compares and reduces; the others are widened first.

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-__all__ = ["counted", "middle_ellipsis", "share", "value"]
-
 
 def value(number: float, digits: int = 3) -> str:
     """A number as it is written beside a picture, with a true minus sign.

@@ -20,8 +20,6 @@ from hookviz.render._measure import Extents, Numbers
 from hookviz.render._number_format import share, value
 from hookviz.render._options import GridOptions
 
-__all__ = ["Scaling", "scaling", "shared_range"]
-
 
 @dataclass(frozen=True, eq=False)
 class Scaling:

@@ -14,8 +14,6 @@ from hookviz.render._kinds import figure_kind
 from hookviz.render._measure import Extents, Numbers
 from hookviz.render._options import GridOptions, parse_channels
 
-__all__ = ["choose_channels", "page_of", "pages_of"]
-
 
 def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) -> tuple[int, ...]:
     """All channels to draw, over all pages, in the order asked.

@@ -15,14 +15,11 @@ from hookviz.activation import Activation
 from hookviz.render import _measure as measure
 from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._bars import bare_axes, plain_units
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._kinds import FigureKind, Subject, register
+from hookviz.render._kinds import Drawing, FigureKind, PictureFacts, Subject, register
 from hookviz.render._measure import Extents, Numbers
 from hookviz.render._number_format import counted, share, value
 from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
 from hookviz.render._sheet import Sheet, ticks
-
-__all__ = ["ChannelStatistics", "channel_statistics", "draw_statistics", "layer_statistics"]
 
 _BINS = 120  # of the histogram: about five pixels each on a page of usual width
 

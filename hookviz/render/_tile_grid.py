@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TileGrid", "choose_grid", "compose", "enlarge"]
-
 _LARGEST = 448  # pixels: a single small map must not fill the page
 _READABLE = 64  # pixels: narrower tiles are seen only side by side
 _WASTEFUL = 0.8  # of a column's width: below it, whole factors give way
