@@ -9,8 +9,8 @@ from hookviz.render._channels import ChannelImage, SingleChannels, single_channe
 from hookviz.render._draw import draw, feature_grid, page_count
 from hookviz.render._kinds import (
     Drawing,
+    FigureFacts,
     FigureKind,
-    PictureFacts,
     Subject,
     figure_kind,
     figure_kinds,
@@ -36,11 +36,11 @@ __all__ = [
     "Drawing",
     "DrawingOptions",
     "Extents",
+    "FigureFacts",
     "FigureKind",
     "Flag",
     "GridOptions",
     "Levels",
-    "PictureFacts",
     "Scaling",
     "SingleChannels",
     "Subject",

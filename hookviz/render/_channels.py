@@ -12,7 +12,7 @@ from torch import Tensor
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._arrange import arrange
-from hookviz.render._kinds import PictureFacts
+from hookviz.render._kinds import FigureFacts
 from hookviz.render._levels import take, to_levels
 from hookviz.render._measure import extents
 from hookviz.render._options import GridOptions, in_a_sentence, whole
@@ -128,7 +128,7 @@ def single_channel(
     options: GridOptions | None = None,
     factor: int = 1,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> NDArray[np.uint8]:
     """One channel as an image of one pixel (or ``factor`` by ``factor``) per activation.
 

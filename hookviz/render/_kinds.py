@@ -1,6 +1,6 @@
 """Figure kinds: the ways in which a record becomes a figure.
 
-A kind is one object: what it is called, what its pictures and channels are called, whether it
+A kind is one object: what it is called, what its tiles and channels are called, whether it
 takes pages and lies over the image, and how it is drawn. Which kind a record gets follows from
 what the record is and how its axes are read (`arrange`); ``GridOptions.figure`` asks for another
 one by name, so that every figure can be shown, exported and reproduced alike.
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PictureFacts:
+class FigureFacts:
     """What a figure says about where its values come from. All of it may stay empty.
 
     Attributes:
         model: Name of the model.
         weights: Which weights it has.
         trained: False puts UNTRAINED on the figure.
-        image: Name of the picture.
+        image: Name of the image.
         input_size: (height, width) of what the network saw, in pixels: finds patch grids and
             settles which axes are rows and columns.
     """
@@ -131,11 +131,11 @@ class FigureKind:
     Attributes:
         name: Of the kind, for example "maps".
         draw: Draws one page of a subject.
-        noun: What one picture is called, for example "map".
+        noun: What one tile is called, for example "map".
         channel_noun: What its index counts, for example "channel".
         value_noun: What one value is called, for example "activation".
-        paged: Whether many pictures are spread over pages; else everything stands on one.
-        on_image: Whether its pictures may be laid over the image.
+        paged: Whether many tiles are spread over pages; else everything stands on one.
+        on_image: Whether its tiles may be laid over the image.
         by_name: Whether ``GridOptions.figure`` may ask for it, whatever the record is.
         record: The kind of records that are always drawn so, for example "weight"; "" for none.
         arrange: How such a record is turned to (C, H, W).
@@ -192,7 +192,7 @@ class Subject:
     source: Source
     arranged: Arranged
     options: GridOptions
-    facts: PictureFacts
+    facts: FigureFacts
     image: NDArray[np.uint8] | None = None
     categories: tuple[str, ...] = ()
 

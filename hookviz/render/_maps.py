@@ -278,7 +278,7 @@ def _neutral(
 def _overlaid(
     tiles: NDArray[np.uint32], background: NDArray[np.uint8], opacity: float
 ) -> NDArray[np.uint32]:
-    """Colors laid over a gray version of the picture, which has the tiles' size."""
+    """Colors laid over a gray version of the image, which has the tiles' size."""
     gray = background.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
     rgba = tiles.view(np.uint8).reshape(*tiles.shape, 4)
     for channel in range(3):

@@ -1,8 +1,4 @@
-"""What the values of a layer are, channel by channel, counted where the tensor is.
-
-In: (C, H, W) maps on any device, in any real dtype. Out: a few numbers per channel as float64
-arrays. Must not know: colors, figures, options.
-"""
+"""What the values of a layer are, channel by channel, counted where the tensor is."""
 
 from __future__ import annotations
 

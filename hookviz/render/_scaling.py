@@ -1,8 +1,4 @@
-"""Which value is which end of the colors.
-
-In: options and the measured range of each channel. Out: a Scaling with the sentence that stands
-on the figure. Must not know: colors, pixels, figures.
-"""
+"""Which value is which end of the colors, and the sentence about it on the figure."""
 
 from __future__ import annotations
 

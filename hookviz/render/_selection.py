@@ -1,7 +1,4 @@
-"""Which channels are drawn, in which order, on which page.
-
-In: options and what was measured. Out: channel indices. Must not know: colors, figures.
-"""
+"""Which channels are drawn, in which order, on which page."""
 
 from __future__ import annotations
 
@@ -82,7 +79,7 @@ def _key(arranged: Arranged, found: Extents, name: str, reference: str) -> Numbe
 
 
 def pages_of(total: int, options: GridOptions, *, paged: bool) -> int:
-    """How many pages ``total`` pictures take; 1 where they are not paged."""
+    """How many pages ``total`` tiles take; 1 where they are not paged."""
     return -(-total // options.per_page) if paged else 1
 
 

@@ -32,13 +32,13 @@ _MAX_PIXELS = 250_000_000  # of 4 bytes
 
 @dataclass(frozen=True)
 class Header:
-    """The texts above a picture.
+    """The texts above a figure.
 
     Attributes:
         title: The layer.
         details: Beside it: type, shape, dtype.
         sentences: Under it, each whole; joined by middle dots and wrapped.
-        source: At the right: model and picture.
+        source: At the right: model and image.
         badge: A word that must not be overlooked, or "".
         legend: Colors with what they stand for.
     """
