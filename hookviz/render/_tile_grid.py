@@ -125,8 +125,8 @@ def _cost(grid: TileGrid, room: int) -> float:
     """How much is wrong with a grid: 0 is a full square page.
 
     The weights were set by eye: a page that is one fifth empty on the right (1.5 · 0.2) is as bad
-    as one of two rows whose last holds a third of its tiles (0.8 · 0.67 / 2), or as one that is nearly
-    twice as high as wide (0.5 · log 1.8).
+    as one of two rows whose last holds a third of its tiles (0.8 · 0.67 / 2), or as one that is
+    nearly twice as high as wide (0.5 · log 1.8).
     """
     height = grid.shape[0]
     empty = grid.nrows * grid.ncols - grid.count
