@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
 from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
+from hookviz.widget._app import App
 from hookviz.widget._results import return_memory
-
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
 
 __all__ = ["Choosing", "available_devices"]
 
@@ -45,7 +43,7 @@ class Choosing:
         app: The app.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._given: LoadedModel | None = None
         self._last: dict[str, Any] = {}

@@ -21,6 +21,8 @@ from hookviz.images import MAX_BYTES, Picture
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
+from hookviz.widget._about import AboutLayer
+from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
@@ -31,12 +33,14 @@ from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._results import Results, return_memory
-from hookviz.widget._running import Running, origin_of
-from hookviz.widget._shapes import Expected
+from hookviz.widget._running import Expected, Running, origin_of
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Task, Worker
 
-__all__ = ["Explorer"]
+__all__ = ["PANELS", "Explorer"]
+
+PANELS: tuple[type[Panel], ...] = (AboutLayer,)
+"""What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _NOT_YET = "Run to see it."
 _STILL_DELAY = 0.5
@@ -71,6 +75,7 @@ class Explorer(Part):
         sync=True
     )
     gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
+    panels: traitlets.List[Any] = traitlets.List().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
@@ -91,8 +96,8 @@ class Explorer(Part):
 
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
-        self.expected = Expected()
         self.parts: tuple[Part, ...] = ()
+        self._panels: list[Panel] = []
         self._views: set[str] = set()
         self._still = Still()
         self._shown_model: LoadedModel | None = None
@@ -104,11 +109,13 @@ class Explorer(Part):
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
         tree, image_input, gallery = LayerTree(), ImageInput(), MapGallery()
-        self.parts = (tree, image_input, gallery)
+        self._panels = [panel(self) for panel in PANELS]
+        self.parts = (tree, image_input, gallery, *self._panels)
         super().__init__(
             tree=tree,
             image_input=image_input,
             gallery=gallery,
+            panels=[[panel.title, f"anywidget:{panel.model_id}"] for panel in self._panels],
             devices=available_devices(),
             layers=[],
             **traits,
@@ -224,6 +231,7 @@ class Explorer(Part):
         self.jobs.reopen()
         super().open()
         self.gallery.after_painting(self._renew_still)
+        self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -437,9 +445,15 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
-                order=self.expected.order,
+                order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()
+            self._refresh_panels()
+
+    def _refresh_panels(self, _change: Any = None) -> None:
+        for panel in self._panels:
+            with self.showing_problems():
+                panel.refresh()
 
     def take_run(self, run: Run) -> None:
         """Makes a run the last one and shows it."""
@@ -506,8 +520,7 @@ class Explorer(Part):
             self._shown_model = model
             self.results.clear()
             self.predictions = {}
-            self.expected = Expected()
-            self.running.waiting = {}
+            self.running.expected, self.running.waiting = Expected(), {}
             if model is None:
                 self.tree.show(None)
             else:

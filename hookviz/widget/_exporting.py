@@ -11,15 +11,13 @@ import uuid
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
 from hookviz.run import Run
-
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
+from hookviz.widget._app import App
 
 __all__ = ["Exporting"]
 
@@ -43,7 +41,7 @@ class Exporting:
         app: The app.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._zips: dict[str, _Zip] = {}
 

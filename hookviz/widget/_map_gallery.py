@@ -80,6 +80,7 @@ class MapGallery(Part):
     Attributes:
         options: How they are drawn (a `GridOptions`). A choice that some layers cannot follow
             (channel 64) is left out on their cards, which say so.
+        current_key: The card that was used last, "layer#call"; "" for none.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
     """
 
@@ -91,6 +92,7 @@ class MapGallery(Part):
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)
     options = traitlets.Instance(GridOptions)
+    current_key = traitlets.Unicode()
 
     def __init__(
         self,
@@ -105,7 +107,6 @@ class MapGallery(Part):
         self._box = PaintBox()
         self._near: set[str] = set()
         self._look: dict[str, Any] | None = None
-        self._current = ""
         self._turned = ""
         self._sent: dict[str, int] = {}
         self._after_painting: Callable[[], None] | None = None
@@ -182,7 +183,7 @@ class MapGallery(Part):
     @property
     def current(self) -> Card | None:
         """The card that was used last; the first one where none was."""
-        card = self._cards.get(self._current)
+        card = self._cards.get(self.current_key)
         return card or next(iter(self._cards.values()), None)
 
     def card(self, key: str) -> Card | None:
@@ -259,7 +260,7 @@ class MapGallery(Part):
             self._repaint()
 
     def _make_current(self, key: str) -> None:
-        self._current = key
+        self.current_key = key
 
     def _change_view(self, changes: dict[str, Any]) -> None:
         name = next(iter(changes), "")
@@ -340,7 +341,7 @@ class MapGallery(Part):
             card = self._cards.get(key)
             yield card
             if card is not None:
-                self._current = key
+                self.current_key = key
                 card.renew()
                 self._publish()
 
@@ -367,7 +368,10 @@ class MapGallery(Part):
         keys = list(self._cards)
         if key not in keys:
             return (-1, 0)  # what the app asks for, see `Explorer`: it is quick
-        return (0 if key == self._current else 1 if key in self._near else 2, keys.index(str(key)))
+        return (
+            0 if key == self.current_key else 1 if key in self._near else 2,
+            keys.index(str(key)),
+        )
 
     def _repaint(self) -> None:
         """Has all cards drawn that a page looks at and whose picture it does not have."""

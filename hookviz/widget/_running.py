@@ -9,34 +9,83 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from hookviz._text import shape_text
 from hookviz.activation import Activation
+from hookviz.capture import layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
-from hookviz.models import LoadedModel, find_input_size
+from hookviz.models import LoadedModel, feed, find_input_size
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
+from hookviz.widget._app import App
+from hookviz.widget._cards import card_key
 from hookviz.widget._layer_tree import row_facts
 from hookviz.widget._painting import Origin
 from hookviz.widget._results import return_memory
-from hookviz.widget._shapes import expected_rows
 from hookviz.widget._worker import Cancelled
 
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
-
-__all__ = ["LARGE", "Running", "origin_of"]
+__all__ = ["LARGE", "Expected", "Running", "expected_rows", "origin_of"]
 
 LARGE = 1_000_000_000
 """Bytes of activations above which the user is asked first."""
 
 _AUTO_DELAY = 0.3
 _SHOW_INTERVAL = 0.1
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run will give.
+
+    Attributes:
+        rows: By layer what `row_facts` gives; {} where it cannot be known.
+        sizes: Bytes of all calls by layer.
+        order: Place in the order of execution of each "layer#call".
+    """
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    order: dict[str, int] = field(default_factory=dict)
+
+
+def expected_rows(
+    model: LoadedModel, shape: Sequence[int], cancelled: Callable[[], bool] | None = None
+) -> Expected:
+    """What each layer will answer to an input of a shape.
+
+    Args:
+        model: The model; left as it is.
+        shape: (N, C, H, W).
+        cancelled: Asked before every module; True ends it, and nothing is known.
+
+    Returns:
+        Layers' shapes, bytes and order; all empty where that cannot be known.
+    """
+    try:
+        args, kwargs = feed(model, torch.zeros(tuple(shape), device=model.device))
+        found = layer_shapes(model.module, args, kwargs, cancelled=cancelled)
+    except Exception:  # noqa: BLE001 - an estimate that fails is no fault: nothing is shown then
+        return Expected()
+    calls: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    order: dict[str, int] = {}
+    for one in found:
+        of_layer = calls.setdefault(one.layer, [])
+        if one.call > len(of_layer):
+            of_layer.append((one.shape, one.tensor.nbytes))
+            order[card_key(one.layer, one.call)] = len(order)
+        else:  # a further tensor of the same call
+            first, size = of_layer[-1]
+            of_layer[-1] = first, size + one.tensor.nbytes
+    rows = {n: row_facts([s for s, _ in of], [b for _, b in of]) for n, of in calls.items()}
+    return Expected(rows, {name: sum(b for _, b in of) for name, of in calls.items()}, order)
 
 
 def origin_of(model: Any, picture: Any, received: Any) -> Origin:
@@ -69,13 +118,15 @@ class Running:
 
     Attributes:
         waiting: Why a layer that was asked for is not there, for its card, by layer.
+        expected: What a run will give, as far as that is known.
         promised: Whether the cell that displays the app waits for a run.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self.waiting: dict[str, str] = {}
         self.promised = False
+        self.expected = Expected()
         self._sized: weakref.ref[LoadedModel] | None = None
 
     def why_not(self) -> str:
@@ -91,7 +142,7 @@ class Running:
 
     def expected_bytes(self) -> int:
         """Bytes that the ticked layers will take; 0 where that is not known."""
-        sizes = self._app.expected.sizes
+        sizes = self.expected.sizes
         return sum(sizes.get(name, 0) for name in self._app.tree.selected)
 
     def expect_soon(self) -> None:
@@ -112,7 +163,7 @@ class Running:
             if cancelled():
                 app.jobs.later("expect", task)  # after the run, which goes first
             elif app.model is model and found.rows:
-                app.expected = found
+                self.expected = found
                 # What a run found out is truer than what was foreseen.
                 known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
                 app.tree.facts = {**found.rows, **known}

@@ -123,8 +123,8 @@ def test_a_closed_app_holds_nothing_though_it_is_held() -> None:
     assert app.gallery.cards == []
     assert app.gallery.activations == ()
     assert app._still.id is None
-    assert [part.comm for part in (app, *app.parts)] == [None] * 4
-    assert [part.layout.comm for part in (app, *app.parts)] == [None] * 4
+    assert {part.comm for part in (app, *app.parts)} == {None}
+    assert {part.layout.comm for part in (app, *app.parts)} == {None}
 
 
 def test_a_closed_app_comes_back_with_what_still_is_there(model: LoadedModel) -> None:
