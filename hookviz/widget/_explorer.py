@@ -230,6 +230,7 @@ class Explorer(Part):
             part.show_alerts_in(self._show_alert)
         self.jobs.reopen()
         super().open()
+        self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting(self._renew_still)
         self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
@@ -445,6 +446,7 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
+                with_filters={n for n in origins if has_filters(self.model.module.get_submodule(n))},
                 order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()
