@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self, get_args
 
 import torch
@@ -292,12 +292,7 @@ class Capture(StaysHere, CaptureResults):
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
