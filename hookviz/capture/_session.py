@@ -204,8 +204,9 @@ class Capture(StaysHere, CaptureResults):
         if tree.has_script:
             for hooked in chosen:
                 _refuse_script(tree, hooked)
-        wishes = (outputs, inputs, gradients, input_gradients)  # in the order of Kind
-        asked = frozenset(k for k, wish in zip(get_args(Kind), wishes, strict=True) if wish)
+        # In the order of Kind, whose last one, "weight", no forward gives.
+        wishes = (outputs, inputs, gradients, input_gradients)
+        asked = frozenset(k for k, wish in zip(get_args(Kind), wishes, strict=False) if wish)
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."

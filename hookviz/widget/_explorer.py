@@ -20,7 +20,7 @@ from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
-from hookviz.run import Run
+from hookviz.run import Run, has_filters, layer_weights
 from hookviz.widget._about import AboutLayer
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
@@ -446,7 +446,9 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
-                with_filters={n for n in origins if has_filters(self.model.module.get_submodule(n))},
+                with_filters={
+                    n for n in origins if has_filters(self.model.module.get_submodule(n))
+                },
                 order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()

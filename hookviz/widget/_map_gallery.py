@@ -423,7 +423,9 @@ class MapGallery(Part):
             return None
         return self._box.paint(
             shown,
-            self._options_for(card, options, card.page if options is self.options else options.page),
+            self._options_for(
+                card, options, card.page if options is self.options else options.page
+            ),
             card.origin or self._plain,
             statistics=card.statistics,
         )
