@@ -70,11 +70,11 @@ class CheckpointFile(ModelSource):
                 remedy=f"Name the architecture: {example}.",
             )
         opened = Opened(read_checkpoint(path), path.name)
-        for name in _stated(opened.content):
+        for stated in _stated(opened.content):
             for source in self._others:
-                known = source.recognises(name) and name in source.names(name)
+                name = f"{source.prefix}{stated}"
                 try:
-                    if known:
+                    if source.recognises(name) and name in source.names(name):
                         loaded = source.load(name, replace(request, weights=opened))
                         return _noted(loaded, f"{path.name} names its architecture.")
                 except ModelError:
@@ -102,7 +102,7 @@ def _noted(loaded: LoadedModel, sentence: str) -> LoadedModel:
 
 
 def _stated(content: Any) -> Iterator[str]:
-    """Names of architectures that a checkpoint keeps beside its weights, timm's with its prefix."""
+    """Names of architectures that a checkpoint keeps beside its weights."""
     if not isinstance(content, Mapping):
         return
     for place in (content, *(content.get(key) for key in _PLACES)):
@@ -111,7 +111,6 @@ def _stated(content: Any) -> Iterator[str]:
             value = table.get(key)
             if isinstance(value, str) and 0 < len(value) < 100:
                 yield value
-                yield f"timm:{value}"
 
 
 def _fitting(content: Any, stem: str) -> Iterator[str]:

@@ -153,8 +153,9 @@ def _sources(model: object) -> list[ModelSource]:
         )
     names = list_models()
     shown = model if len(model) <= 100 else f"{model[:100]}…"
+    others = "".join(f"'{source.prefix}NAME', " for source in SOURCES if source.prefix)
     raise ModelError(
-        f"Unknown model '{shown}': legal are torchvision's {len(names)} names, 'timm:NAME', a "
+        f"Unknown model '{shown}': legal are torchvision's {len(names)} names, {others}a "
         "checkpoint's path or a module.",
         remedy=did_you_mean(model.strip().lower().replace("-", "_"), names) or None,
     )

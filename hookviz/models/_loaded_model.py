@@ -184,7 +184,12 @@ class ModelSource(Protocol):
     ``load_model``, ``list_models``, ``list_weights``, ``reproduce``, the app and the command line
     ask every source that is registered in `hookviz.models._load`, in its order; the first that
     recognises and takes a model loads it.
+
+    Attributes:
+        prefix: What its names begin with, for example "timm:"; "" for plain names.
     """
+
+    prefix: str = ""
 
     def recognises(self, model: object) -> bool:
         """Whether a name or object is one of this source's; quick, and raises nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,16 @@ def test_a_file_that_does_not_say_is_told_what_to_write(tmp_path: Path, content:
     assert f"load_model('resnet18', weights={str(tmp_path / 'my.pth')!r})" in text
     assert "load_model(module, weights=" in text
     assert "\n" not in text
+
+
+def test_without_timm_a_name_of_timms_is_just_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    content = {"arch": "resnet10t", "state_dict": nn.Linear(2, 2).state_dict()}
+    torch.save(content, tmp_path / "my.pth")
+    with pytest.raises(ModelError, match="does not say which architecture"):
+        load_model(tmp_path / "my.pth")
 
 
 def test_the_sentences_advice_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
