@@ -1,8 +1,4 @@
-"""``hookviz models | layers | maps | reproduce``: the commands that look at a model's answers.
-
-In: names of models, images, layers. Out: tables on stdout, files below --out. Must not know: the
-widget.
-"""
+"""``hookviz models | layers | maps | reproduce``: the commands that look at a model's answers."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ if TYPE_CHECKING:
     from hookviz.images import Picture
     from hookviz.models import LoadedModel
     from hookviz.run import Run
-
-__all__ = ["layers", "maps", "models", "reproduce"]
 
 
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
