@@ -1,4 +1,4 @@
-"""``hookviz models | layers | maps | reproduce``: the commands that look at a model's answers."""
+"""The commands about models: ``models``, ``layers``, ``maps``, ``filters``, ``reproduce``."""
 
 from __future__ import annotations
 
@@ -235,6 +235,56 @@ def maps(
         click.echo(note, err=True)
     predicted = str(run.predictions)
     click.echo(as_options(predicted, click.get_current_context().command), err=True)
+    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
+    click.echo(str(result.folder))
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("model")
+@click.option("-l", "--layer", "layer_names", multiple=True, help="A layer or glob; repeatable.")
+@click.option("-o", "--out", default="hookviz_exports", show_default=True, help="Parent folder.")
+@click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
+@click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
+@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
+@click.option("--scale", default="auto", show_default=True, help="For example channel or layer.")
+@click.option("--order", default="index", show_default=True, help="For example norm.")
+@_model_options
+def filters(
+    model: str,
+    layer_names: tuple[str, ...],
+    out: str,
+    input_channel: int | None,
+    output_channel: int | None,
+    cmap: str,
+    scale: str,
+    order: str,
+    weights: str,
+    device: str,
+) -> None:
+    """Write the filters of MODEL as grids with a manifest; no image is needed."""
+    from hookviz.capture import select_layers
+    from hookviz.export import write_export
+    from hookviz.render import GridOptions
+    from hookviz.run import facts_of, layer_weights
+
+    if not layer_names:
+        raise HookvizError(
+            "No layer was named.",
+            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
+        )
+    options = GridOptions().replace(
+        cmap=cmap,
+        scale=scale,
+        order=order,
+        input_channel=input_channel,
+        output_channel=output_channel,
+    )
+    loaded = _load(model, weights, device)
+    wanted = select_layers(loaded.module, list(layer_names))
+    records = [layer_weights(loaded.module, layer) for layer in wanted]
+    result = write_export(facts_of(loaded), records, out, what="grids", options=options)
+    for note in result.notes:
+        click.echo(note, err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
     click.echo(str(result.folder))
 
