@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -204,8 +204,13 @@ class Capture(StaysHere, CaptureResults):
         if tree.has_script:
             for hooked in chosen:
                 _refuse_script(tree, hooked)
-        wishes = (outputs, inputs, gradients, input_gradients)  # in the order of Kind
-        asked = frozenset(k for k, wish in zip(get_args(Kind), wishes, strict=True) if wish)
+        wishes: list[tuple[Kind, bool]] = [
+            ("output", outputs),
+            ("input", inputs),
+            ("output_gradient", gradients),
+            ("input_gradient", input_gradients),
+        ]
+        asked = frozenset(kind for kind, wish in wishes if wish)
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
