@@ -121,7 +121,7 @@ def _fitting(content: Any, stem: str) -> list[str]:
     families: dict[str, list[Architecture]] = {}
     for arch in sorted(known, key=lambda arch: arch.name not in likely):
         families.setdefault(arch.family, []).append(arch)
-    for family in families.values():
+    for family in families.values() if find_weights(content, {}) else ():
         if _alike(family[0], content):
             found = [arch.name for arch in family if fits(arch.buildable, content)]
             if found:
