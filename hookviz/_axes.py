@@ -100,6 +100,7 @@ class KnownAxes:
         tried: "" where no trial was made, "confirmed", "other order" (the places change elsewhere
             than the image does) or "open" (every place changes alike).
         random: The same image gave other values: the forward draws random numbers.
+        groups: Of weights: how many groups of input and output channels there are.
     """
 
     batch: int = 1
@@ -107,6 +108,7 @@ class KnownAxes:
     places: Places | None = None
     tried: str = ""
     random: bool = False
+    groups: int = 1
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -72,11 +72,7 @@ class Limit:
     def clipped(self, name: str, gradient: Tensor) -> Tensor:
         """One gradient brought under the limit by itself, as a new tensor of the same shape."""
         if gradient.is_sparse:
-            whole = gradient.coalesce()
-            inner = self.clipped(name, whole.values())
-            return torch.sparse_coo_tensor(
-                whole.indices(), inner, whole.shape, is_coalesced=True, check_invariants=False
-            )
+            return _of_values(gradient, partial(self.clipped, name))
         gradient = self._cleaned(name, gradient)
         if self.kind == "value":
             if gradient.is_complex():
@@ -98,11 +94,7 @@ class Limit:
         if self.nonfinite == "keep":
             return gradient
         if gradient.is_sparse:
-            whole = gradient.coalesce()
-            inner = self._cleaned(name, whole.values())
-            return torch.sparse_coo_tensor(
-                whole.indices(), inner, whole.shape, is_coalesced=True, check_invariants=False
-            )
+            return _of_values(gradient, partial(self._cleaned, name))
         finite = torch.isfinite(gradient)
         if self.nonfinite == "zero":
             return torch.where(finite, gradient, torch.zeros_like(gradient))
@@ -113,6 +105,15 @@ class Limit:
                 'elements, and nonfinite="error" was asked for.'
             )
         return gradient
+
+
+def _of_values(gradient: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """A sparse gradient with its elements changed, once those of one place are added up."""
+    whole = gradient.coalesce()
+    return torch.sparse_coo_tensor(
+        whole.indices(), change(whole.values()), whole.shape, is_coalesced=True,
+        check_invariants=False,
+    )  # fmt: skip
 
 
 When = Literal["gradient", "backward", "step"]
@@ -305,12 +306,7 @@ class GradientClipping(StaysHere):
     def __enter__(self) -> GradientClipping:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
     def __repr__(self) -> str:

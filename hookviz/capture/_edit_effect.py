@@ -107,7 +107,7 @@ def effect(
         CaptureError: No edits, or an edit of a gradient, which no forward shows.
 
     Examples:
-        >>> from hookviz.capture._channels import zero_channels
+        >>> from hookviz.capture import zero_channels
         >>> net = nn.Sequential(nn.Flatten(), nn.Identity())
         >>> found = effect(net, torch.tensor([[3.0, 4.0]]), zero_channels("0", 1))
         >>> found.norm, found.after.tolist(), found.top

@@ -72,7 +72,7 @@ def zero_channels(
     The arguments are those of :func:`scale_channels`.
 
     Examples:
-        >>> from hookviz.capture._edits import edit
+        >>> from hookviz.capture import edit
         >>> net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU())
         >>> with edit(net, zero_channels("0", [0, 3])):
         ...     output = net(torch.ones(1, 1, 2, 2))

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import torch
@@ -120,7 +119,7 @@ def edit(model: nn.Module, *edits: Edit) -> Editing:
     activation checkpointing repeats.
 
     Examples:
-        >>> from hookviz.capture._channels import scale_channels
+        >>> from hookviz.capture import scale_channels
         >>> net = nn.Sequential(nn.Identity(), nn.Flatten())
         >>> x = torch.ones(1, 2, 1, 2)
         >>> with edit(net, scale_channels("0", 1, factor=3.0)):
@@ -177,12 +176,7 @@ class Editing(StaysHere):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

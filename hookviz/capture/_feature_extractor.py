@@ -68,7 +68,7 @@ class FeatureExtractor(nn.Module):
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        check_calls(calls)
+        check_choice("calls", calls, "error", "first", "last", "all")
         self.layers = select_layers(model, layers)
         self.model = model
         self.calls: Calls = calls
@@ -145,15 +145,6 @@ def features_of(capture: Capture, calls: Calls) -> Features:
             chosen: Tensor | tuple[Tensor, ...] = tensors[-1 if calls == "last" else 0]
             features[key] = tensors if calls == "all" else chosen
     return features
-
-
-def check_calls(calls: str) -> None:
-    """Refuses what is no policy for several calls.
-
-    Raises:
-        CaptureError: It is none of the four.
-    """
-    check_choice("calls", calls, "error", "first", "last", "all")
 
 
 Rows: TypeAlias = Tensor | list[Tensor]

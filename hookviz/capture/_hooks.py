@@ -33,6 +33,7 @@ def output_hook(
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index, own = store.here, hooked.index, owner.module
+    module_type = type(own()).__name__
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         if not owner.meets(module):
@@ -97,7 +98,7 @@ def output_hook(
         except Exception as error:  # noqa: BLE001 - sorted there
             not_kept(error, store, hooked, "output", "")
             return None
-        log.records.append((index, type(module).__name__, call, order, "output", "", copy))
+        log.records.append((index, module_type, call, order, "output", "", copy))
         return None
 
     return plain

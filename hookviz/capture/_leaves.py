@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -46,12 +46,12 @@ def leaves(value: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         return [(prefix, value)]
     found: list[tuple[str, Tensor]] = []
-    seen: dict[str, int] = {}
-    for path, tensor in _walk(value, prefix, 0, 0, set()):
-        count = seen[path] = seen.get(path, 0) + 1
-        found.append((path if count == 1 else f"{path}#{count}", tensor))
-        if len(found) >= _MAX_LEAVES:
-            break
+
+    def note(path: str, tensor: Tensor) -> Tensor:
+        found.append((path, tensor))
+        return tensor
+
+    change_leaves(value, note, prefix)
     return found
 
 
@@ -106,25 +106,6 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
             if not name.startswith("__") and hasattr(value, name):
                 found.setdefault(name, getattr(value, name))
     return list(found.items())
-
-
-def _walk(
-    value: Any, path: str, depth: int, opened: int, inside: set[int]
-) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield path, value
-        return
-    if isinstance(value, _PLAIN) or callable(value) or depth > _MAX_DEPTH or id(value) in inside:
-        return
-    parts = _parts(value)
-    if parts is None:
-        if opened >= _MAX_OBJECT_DEPTH:
-            return
-        parts, opened = _attributes(value), opened + 1
-    inside.add(id(value))
-    for name, part in parts:
-        yield from _walk(part, f"{path}.{name}" if path else name, depth + 1, opened, inside)
-    inside.discard(id(value))
 
 
 def _describe(value: Any, depth: int, inside: set[int]) -> str:

@@ -6,9 +6,9 @@ makes of it for one forward; never for a copy, nor in a program that ``torch.exp
 out, and nothing done with a copy takes it off the original.
 
 torch keeps hooks in ordinary dicts that ``copy.deepcopy`` and ``pickle`` take along. So a dict
-that holds one of ours carries, for as long as it does, its own ``__deepcopy__`` and
-``__reduce_ex__``, which leave ours out. (Both protocols look these names up on the instance, and
-an ``OrderedDict`` takes attributes.) ``copy.copy`` shares the dict itself, as it shares the
+that holds one of ours carries, for as long as it does, a ``__reduce_ex__`` of its own, which
+leaves ours out. (Both look that name up on the instance, and an ``OrderedDict`` takes
+attributes.) ``copy.copy`` shares the dict itself, as it shares the
 user's hooks: there the hook sees that it is called for another module.
 
 Where a forward of the captured model begins and ends, no forward hook can tell: none is called on
@@ -21,7 +21,6 @@ module, its calls pass through a guard in the slot ``_compiled_call_impl``, whic
 
 from __future__ import annotations
 
-import copy
 import sys
 import threading
 import weakref
@@ -123,7 +122,7 @@ def set_forward_hook(
             return act(called, args, output) if meets(called) else None
 
     handle = module.register_forward_hook(_Hook(act if owner else hook))
-    return _leave_out(handle, module._forward_hooks)  # noqa: SLF001 - see the module docstring
+    return _Placed(handle, module._forward_hooks).remove  # noqa: SLF001 - see the module docstring
 
 
 def set_pre_hook(
@@ -146,7 +145,8 @@ def set_pre_hook(
         return act(called, args, kwargs) if meets(called) else None
 
     handle = module.register_forward_pre_hook(_Hook(hook), with_kwargs=True)
-    return _leave_out(handle, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)  # noqa: SLF001 - see the module docstring
+    hooks, notes = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs  # noqa: SLF001 - see the module docstring
+    return _Placed(handle, hooks, notes).remove
 
 
 def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
@@ -158,59 +158,45 @@ def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
     return tensor.register_hook(_Hook(act))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
-class _Filtered:
-    """Makes a dict of hooks copy and pickle without those of hookviz."""
+class _Placed:
+    """A hook that was set.
 
-    __slots__ = ("_hooks", "_noted")
+    It serves its dict, and torch's notes beside it, as the ``__reduce_ex__`` that leaves the hooks
+    of hookviz out; it refers to both weakly.
+    """
 
-    def __init__(self, hooks: weakref.ref[Any], noted: weakref.ref[Any]) -> None:
-        # Weak: the dict holds this object by its attributes.
-        self._hooks = hooks
-        self._noted = noted
+    __slots__ = ("_handle", "_hooks", "_notes")
 
-    def others(self) -> OrderedDict[int, Any]:
-        """The entries that are not hookviz's: of the hooks, or of what torch notes of them."""
-        hooks, noted = self._hooks() or {}, self._noted() or {}
-        return OrderedDict((k, v) for k, v in noted.items() if not isinstance(hooks.get(k), _Hook))
+    def __init__(self, handle: Any, hooks: Any, notes: Any = None) -> None:
+        self._handle = handle
+        self._hooks: weakref.ref[Any] = handle.hooks_dict_ref
+        self._notes = None if notes is None else weakref.ref(notes)
+        # An ordinary dict, should somebody have put one there, takes no attributes.
+        if not getattr(hooks, "__dict__", True):
+            hooks.__dict__["__reduce_ex__"] = self._reduced_hooks
+        if not getattr(notes, "__dict__", True):
+            notes.__dict__["__reduce_ex__"] = self._reduced_notes
 
-    def deepcopy(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self.others(), memo)
+    def _reduced_hooks(self, protocol: Any) -> Any:
+        return self._reduced(self._hooks() or {}, protocol)
 
-    def reduce_ex(self, protocol: Any) -> Any:
-        return self.others().__reduce_ex__(protocol)
+    def _reduced_notes(self, protocol: Any) -> Any:
+        return self._reduced((self._notes and self._notes()) or {}, protocol)
 
+    def _reduced(self, entries: Any, protocol: Any) -> Any:
+        ours = {key for key, hook in (self._hooks() or {}).items() if isinstance(hook, _Hook)}
+        others = OrderedDict((key, value) for key, value in entries.items() if key not in ours)
+        return others.__reduce_ex__(protocol)
 
-def _leave_out(handle: Any, hooks: Any, noted: Any = None) -> Callable[[], None]:
-    """Keep a hook that was just set out of copies of its dict, and of torch's notes beside it."""
-    _filter(hooks, hooks)
-    if noted is not None:
-        _filter(hooks, noted)
-
-    def remove() -> None:
-        handle.remove()
-        hooks = handle.hooks_dict_ref()
-        if hooks is None or (hooks and any(isinstance(h, _Hook) for h in list(hooks.values()))):
+    def remove(self) -> None:
+        """Take the hook off; again is harmless."""
+        self._handle.remove()
+        hooks = self._hooks()
+        if hooks and any(isinstance(hook, _Hook) for hook in list(hooks.values())):
             return
-        _unfilter(hooks)
-        for ref in handle.extra_dict_ref:
-            _unfilter(ref())
-
-    return remove
-
-
-def _filter(hooks: Any, noted: Any) -> None:
-    attributes = getattr(noted, "__dict__", None)
-    # None: an ordinary dict that somebody put there, which takes no attributes.
-    if attributes is not None and not attributes:
-        filtered = _Filtered(weakref.ref(hooks), weakref.ref(noted))
-        attributes["__deepcopy__"] = filtered.deepcopy
-        attributes["__reduce_ex__"] = filtered.reduce_ex
-
-
-def _unfilter(noted: Any) -> None:
-    attributes = getattr(noted, "__dict__", None)
-    if attributes:
-        attributes.clear()
+        for entries in (hooks, self._notes and self._notes()):
+            if entries is not None and hasattr(entries, "__dict__"):
+                entries.__dict__.clear()
 
 
 _SLOT = "_compiled_call_impl"

@@ -300,11 +300,6 @@ def _why(tree: ModuleTree, name: str) -> str:
             continue
         if isinstance(owner, nn.MultiheadAttention):
             return ": MultiheadAttention uses its weights without calling it"
-        if isinstance(owner, (nn.TransformerEncoderLayer, nn.TransformerEncoder)):
-            return (
-                f": {type_name(owner)} may take a fast path in eval mode that calls none of its "
-                "layers; torch.backends.mha.set_fastpath_enabled(False) turns it off"
-            )
         code = _source(type(owner))
         item = rf"\b{re.escape(attribute)}\b(?:\[[^\]]*\])?"
         own_name = not attribute.isdigit() and bool(code)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -203,13 +204,13 @@ class Capture(StaysHere, CaptureResults):
         if tree.has_script:
             for hooked in chosen:
                 _refuse_script(tree, hooked)
-        wanted: dict[Kind, bool] = {
-            "output": outputs,
-            "input": inputs,
-            "output_gradient": gradients,
-            "input_gradient": input_gradients,
-        }
-        asked = frozenset(kind for kind, wish in wanted.items() if wish)
+        wishes: list[tuple[Kind, bool]] = [
+            ("output", outputs),
+            ("input", inputs),
+            ("output_gradient", gradients),
+            ("input_gradient", input_gradients),
+        ]
+        asked = frozenset(kind for kind, wish in wishes if wish)
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
@@ -229,15 +230,15 @@ class Capture(StaysHere, CaptureResults):
             )
         check_choice("eval_mode", eval_mode, True, False, None)
         self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
-        self._stop_early = stop_early
+        self._stopper: Stopper | None = None
+        if stop_early:
+            self._stopper = Stopper(tree, chosen, {} if stop_early is True else stop_early)
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
         self._gradient_hooks: GradientHooks | None = None
         self._parallel = _device_order(tree)
         super().__init__(tree, chosen, asked, Store(list(chosen), self._parallel))
         self._is_open = False
-        if stop_early:
-            self._stopper()
 
     @property
     def module(self) -> nn.Module:
@@ -261,7 +262,7 @@ class Capture(StaysHere, CaptureResults):
         self._cache = self._missing = None
         self._is_open = True
         store.owner[0] += 1
-        self._close_steps = [lambda: _closed(store.owner)]
+        self._close_steps = [partial(_closed, store.owner)]
         try:
             self._set_hooks(store)
         except BaseException:
@@ -296,12 +297,7 @@ class Capture(StaysHere, CaptureResults):
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -378,12 +374,6 @@ class Capture(StaysHere, CaptureResults):
         self._store.clear()
         self._cache = self._missing = None
 
-    def _stopper(self) -> Stopper | None:
-        if not self._stop_early:
-            return None
-        counts = {} if self._stop_early is True else self._stop_early
-        return Stopper(self._tree, self._store, counts)
-
     def _set_hooks(self, store: Store) -> None:
         tree, steps = self._tree, self._close_steps
         outputs, inputs = "output" in self._asked, "input" in self._asked
@@ -404,7 +394,7 @@ class Capture(StaysHere, CaptureResults):
             for layer in tree.modules.values():
                 if not isinstance(layer, torch.jit.ScriptModule):
                     steps.append(set_pre_hook(layer, ask))
-        stopper, traced = self._stopper(), is_tracing()
+        stopper, traced = self._stopper, is_tracing()
         for hooked in self._chosen:
             layer = self._tree.modules[hooked.layer]
             if inputs or input_gradients:
@@ -427,10 +417,8 @@ class Capture(StaysHere, CaptureResults):
             )
             steps.append(set_forward_hook(layer, hook, owner))
         if stopper is not None:
-            for layer, owner_hook in stopper.owners:
-                steps.append(set_forward_hook(layer, owner_hook))
-        watcher = _RunWatcher(store, grads)
-        steps.append(watch_calls(tree.root, watcher))
+            steps += [set_forward_hook(*block) for block in stopper.block_hooks(store)]
+        steps.append(watch_calls(tree.root, _RunWatcher(store, grads)))
         steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
 
 

@@ -60,7 +60,7 @@ class Record(NamedTuple):
     tensor: Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hooked:
     """One selected layer: its index, the user's name for it, and its name in the model."""
 

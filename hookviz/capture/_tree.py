@@ -98,17 +98,15 @@ class ModuleTree:
         if any(layer is m for m in above):
             return
         above.append(layer)
+        prefix = f"{name}." if name else ""
+        children: Iterable[tuple[str, nn.Module | None]] = layer._modules.items()  # noqa: SLF001 - named_children drops aliases
         if is_compiled_wrapper(layer):
             self.wrappers.append(layer)
-            self._add(name, layer._modules[_COMPILED], above, called)  # type: ignore[arg-type]  # noqa: SLF001 - see resolve()
+            prefix, children = name, [("", layer._modules[_COMPILED])]  # noqa: SLF001 - see resolve()
+        elif called is not None and name not in called:
+            self.uncalled.add(name)
         else:
-            if called is not None and name in called:
-                called = None  # from here on it is an ordinary module again
-            if called is not None:
-                self.uncalled.add(name)
-                self._add_below(name, layer, above, called)
-                above.pop()
-                return
+            called = None  # below a layer that is called, all is ordinary again
             names = self._names.get(id(layer))
             if names is None:
                 names = self._names[id(layer)] = []
@@ -119,19 +117,12 @@ class ModuleTree:
                 names.append(name)
                 self._canonical[name] = names[0]
             if isinstance(layer, torch.fx.GraphModule):
-                prefix = f"{name}." if name else ""
                 calls = (node for node in layer.graph.nodes if node.op == "call_module")
                 called = {f"{prefix}{node.target}" for node in calls} - {f"{prefix}_guards_fn"}
-            self._add_below(name, layer, above, called)
-        above.pop()
-
-    def _add_below(
-        self, name: str, layer: nn.Module, above: list[nn.Module], called: set[str] | None
-    ) -> None:
-        prefix = f"{name}." if name else ""
-        for key, child in layer._modules.items():  # noqa: SLF001 - named_children drops aliases
+        for key, child in children:
             if child is not None:
                 self._add(prefix + key, child, above, called)
+        above.pop()
 
     @cached_property
     def _short(self) -> dict[str, list[str]]:
@@ -271,7 +262,7 @@ def type_name(module: nn.Module) -> str:
 
 def is_compiled_wrapper(module: Any) -> bool:
     """Whether ``torch.compile`` made it around another module."""
-    return isinstance(module, nn.Module) and type(module).__name__ == "OptimizedModule"
+    return type(module).__name__ == "OptimizedModule" and isinstance(module, nn.Module)
 
 
 def _script_name(module: nn.Module) -> str:

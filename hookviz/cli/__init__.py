@@ -1,4 +1,4 @@
-"""The command line: ``hookviz lab | models | layers | maps | reproduce | weights | doctor``.
+"""The command line: ``hookviz lab``, ``maps``, ``filters`` and the others.
 
 In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input). Must not know:
 the widget.
@@ -14,7 +14,7 @@ import sys
 import click
 
 from hookviz.cli._errors import SentenceGroup
-from hookviz.cli._model_commands import layers, maps, models, reproduce
+from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
 from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.version import __version__
 
@@ -27,7 +27,7 @@ def cli() -> None:
     """See what every layer of a PyTorch vision model answers to a picture."""
 
 
-for _command in (lab, models, layers, maps, reproduce, weights, doctor):
+for _command in (lab, models, layers, maps, filters, reproduce, weights, doctor):
     cli.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""``hookviz models | layers | maps | reproduce``: the commands that look at a model's answers.
+"""The commands about models: ``models``, ``layers``, ``maps``, ``filters``, ``reproduce``.
 
 In: names of models, images, layers. Out: tables on stdout, files below --out. Must not know: the
 widget.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hookviz.models import LoadedModel
     from hookviz.run import Run
 
-__all__ = ["layers", "maps", "models", "reproduce"]
+__all__ = ["filters", "layers", "maps", "models", "reproduce"]
 
 
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,7 +164,10 @@ def _image_source(image: str) -> Any:
 @click.option(
     "--values", type=click.Choice(["npz", "safetensors"]), help="Also write the raw values."
 )
-@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colour map.")
+@click.option(
+    "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
+)
+@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
 @click.option(
     "--scale",
     default="auto",
@@ -183,6 +186,7 @@ def maps(
     formats: tuple[str, ...],
     channels: str | None,
     values: str | None,
+    figure: str,
     cmap: str,
     scale: str,
     order: str,
@@ -204,7 +208,7 @@ def maps(
             "No layer was named.",
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
-    options = GridOptions().replace(cmap=cmap, scale=scale, order=order)
+    options = GridOptions().replace(figure=figure, cmap=cmap, scale=scale, order=order)
     if channels not in (None, "all"):
         parse_channels(channels)
     picture = read_image(_image_source(image))
@@ -237,6 +241,56 @@ def maps(
         click.echo(note, err=True)
     predicted = str(run.predictions)
     click.echo(as_options(predicted, click.get_current_context().command), err=True)
+    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
+    click.echo(str(result.folder))
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("model")
+@click.option("-l", "--layer", "layer_names", multiple=True, help="A layer or glob; repeatable.")
+@click.option("-o", "--out", default="hookviz_exports", show_default=True, help="Parent folder.")
+@click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
+@click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
+@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
+@click.option("--scale", default="auto", show_default=True, help="For example channel or layer.")
+@click.option("--order", default="index", show_default=True, help="For example norm.")
+@_model_options
+def filters(
+    model: str,
+    layer_names: tuple[str, ...],
+    out: str,
+    input_channel: int | None,
+    output_channel: int | None,
+    cmap: str,
+    scale: str,
+    order: str,
+    weights: str,
+    device: str,
+) -> None:
+    """Write the filters of MODEL as grids with a manifest; no image is needed."""
+    from hookviz.capture import select_layers
+    from hookviz.export import write_export
+    from hookviz.render import GridOptions
+    from hookviz.run import facts_of, layer_weights
+
+    if not layer_names:
+        raise HookvizError(
+            "No layer was named.",
+            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
+        )
+    options = GridOptions().replace(
+        cmap=cmap,
+        scale=scale,
+        order=order,
+        input_channel=input_channel,
+        output_channel=output_channel,
+    )
+    loaded = _load(model, weights, device)
+    wanted = select_layers(loaded.module, list(layer_names))
+    records = [layer_weights(loaded.module, layer) for layer in wanted]
+    result = write_export(facts_of(loaded), records, out, what="grids", options=options)
+    for note in result.notes:
+        click.echo(note, err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
     click.echo(str(result.folder))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hookviz.export._facts import RunFacts, read_png_facts
 from hookviz.export._folder import zip_export
 from hookviz.export._pictures import draw_activation
-from hookviz.export._reproduce import Reproduction, needs_inputs, reproduce_png
+from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
 from hookviz.export._writer import (
     ExportCancelled,
     ExportChoices,
@@ -26,7 +26,7 @@ __all__ = [
     "Reproduction",
     "RunFacts",
     "draw_activation",
-    "needs_inputs",
+    "kinds_in",
     "read_png_facts",
     "reproduce_png",
     "write_export",

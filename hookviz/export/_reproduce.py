@@ -85,9 +85,9 @@ class Reproduction:
         return self.identical
 
 
-def needs_inputs(facts: Mapping[str, str]) -> bool:
-    """Whether a file shows what a layer received, so that the new run must keep inputs."""
-    return any(key[3] == "input" for key in record_of(facts).keys)
+def kinds_in(facts: Mapping[str, str]) -> frozenset[str]:
+    """The kinds of records that a file shows, which the new run must keep."""
+    return frozenset(key[3] for key in record_of(facts).keys)
 
 
 def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 import torchvision.models as tv
 from torch import Tensor, nn
 
+from hookviz._text import bytes_text
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel, Task
 
@@ -256,8 +257,8 @@ def _padded_flow_frame(name: str, batch: Tensor) -> Tensor:
     positions = ((height + below) // _FLOW_STEP) * ((width + right) // _FLOW_STEP)
     if positions**2 * 4 > _FLOW_BYTES:
         raise ModelError(
-            f"'{name}' would need {positions**2 * 4 / 2**30:.0f} GiB for the correlations of a "
-            f"{_size((height, width))} image.",
+            f"'{name}' would need {bytes_text(positions**2 * 4, binary=True)} for the correlations "
+            f"of a {_size((height, width))} image.",
             remedy="Choose a preprocessing that makes it smaller, for example 520 pixels.",
         )
     return F.pad(batch, (0, right, 0, below), mode="replicate")

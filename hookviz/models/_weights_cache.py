@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from hookviz._text import bytes_text
 from hookviz.errors import RunCancelled, WeightsError
 from hookviz.models._checkpoint import read_checkpoint
 
@@ -195,7 +196,7 @@ def _fetch_once(url: str, partial: Path, report: Progress, cancelled: Callable[[
             raise _RefusedError("the server answered with a web page instead of the file")
         free = shutil.disk_usage(partial.parent).free
         if total - start > free:
-            raise _RefusedError(f"it needs {total / 1e6:.0f} MB and {free / 1e6:.0f} MB are free")
+            raise _RefusedError(f"it needs {bytes_text(total)} and {bytes_text(free)} are free")
         with partial.open("r+b") as file:
             file.truncate(start)
             file.seek(start)

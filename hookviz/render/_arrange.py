@@ -39,6 +39,7 @@ class Arranged:
         frames: Frames of a volume, else 1.
         shape: Of the tensor given.
         dtype: Of the tensor given, as text.
+        order: How channels are ordered where nothing else is asked for.
         rgb: Whether the maps are (C, 3, H, W), each a color image.
         part: "window", "proposal" or the like where one sample holds a part of the image; else "".
     """
@@ -53,6 +54,7 @@ class Arranged:
     shape: tuple[int, ...]
     dtype: str
     part: str = ""
+    order: str = "index"
     rgb: bool = False
 
     @property
@@ -64,6 +66,19 @@ class Arranged:
     def channel_noun(self) -> str:
         """What its index counts: "channel", "feature", "value" or "head"."""
         return figure_kind(self.kind).channel_noun
+
+    @property
+    def value_noun(self) -> str:
+        """What one value is called: "activation" or "weight"."""
+        return figure_kind(self.kind).value_noun
+
+    def ordered(self, options: GridOptions) -> tuple[str, str, bool]:
+        """(name, channel that it refers to, largest first) of the order asked for."""
+        name, _, reference = options.order.partition(":")
+        if name == "index" and options.descending is None and options.channels is None:
+            name = self.order
+        descending = name != "index" if options.descending is None else options.descending
+        return name, reference, descending
 
 
 def arrange(

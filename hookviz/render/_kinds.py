@@ -47,6 +47,7 @@ class FigureKind:
         draw: Draws one page of a subject.
         noun: What one picture is called, for example "map".
         channel_noun: What its index counts, for example "channel".
+        value_noun: What one value is called, for example "activation".
         paged: Whether many pictures are spread over pages; else everything stands on one.
         on_image: Whether its pictures may be laid over the image.
         by_name: Whether ``GridOptions.figure`` may ask for it, whatever the record is.
@@ -58,6 +59,7 @@ class FigureKind:
     draw: Callable[[Subject], Drawing]
     noun: str = "map"
     channel_noun: str = "channel"
+    value_noun: str = "activation"
     paged: bool = True
     on_image: bool = False
     by_name: bool = False

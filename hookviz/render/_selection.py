@@ -48,8 +48,7 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
             )
     if not chosen.size:
         raise RenderError("channels is empty; name at least one, for example '0'.")
-    name, _, reference = options.order.partition(":")
-    descending = options.descending if options.descending is not None else name != "index"
+    name, reference, descending = arranged.ordered(options)
     if name == "index":
         chosen = chosen[::-1] if descending else chosen
     else:

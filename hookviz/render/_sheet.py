@@ -289,12 +289,11 @@ def page_sentence(
         text = counted(total, noun)
     if total < count and pages > 1:
         text += f" chosen from {count}"
-    name, _, reference = options.order.partition(":")
+    name, reference, descending = arranged.ordered(options)
     if name == "similarity":
         text += f", by similarity to {arranged.channel_noun} {reference}"
     elif name != "index":
         text += f", by {name}"
-    descending = options.descending if options.descending is not None else name != "index"
     if name != "index":
         text += ", largest first" if descending else ", smallest first"
     elif descending:
@@ -320,12 +319,13 @@ def dead_sentence(arranged: Arranged, found: Extents) -> str:
 
 
 def pixel_sentence(arranged: Arranged, grid: TileGrid, options: GridOptions) -> str:
-    """How many pixels show one activation, or how many activations one pixel shows."""
+    """How many pixels show one value, or how many values one pixel shows."""
     tall, wide = grid.scale
+    noun = arranged.value_noun
     if (tall, wide) == (1, 1):
-        return "1 pixel per activation"
+        return f"1 pixel per {noun}"
     if wide:
-        return f"{wide} × {tall} pixels per activation"
+        return f"{wide} × {tall} pixels per {noun}"
     height, width = arranged.maps.shape[-2:]
     if height > grid.size[0] or width > grid.size[1]:
         how = "the mean of" if options.shrink == "mean" else "the nearest of"

@@ -20,14 +20,26 @@ from torch import nn
 from hookviz.activation import Activation
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
-from hookviz.models import LoadedModel, load_model, load_recorded
+from hookviz.models import LoadedModel, load_recorded
+from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._record import Run
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
-__all__ = ["Run", "RunChoices", "failing_layer", "feature_maps", "reproduce", "run_model"]
+__all__ = [
+    "Run",
+    "RunChoices",
+    "facts_of",
+    "failing_layer",
+    "feature_maps",
+    "filters",
+    "has_filters",
+    "layer_weights",
+    "reproduce",
+    "run_model",
+]
 
 
 def feature_maps(
@@ -67,12 +79,7 @@ def feature_maps(
         >>> run.activations[0].shape
         (1, 64, 224, 224)
     """
-    if isinstance(model, LoadedModel):
-        loaded = model if device is None else model.to(device)
-    elif isinstance(model, nn.Module):
-        loaded = load_model(model) if device is None else load_model(model, device=device)
-    else:
-        loaded = load_model(model, weights=weights, device=device or "auto")
+    loaded = loaded_model(model, weights, device)
     if preprocess is not None:
         loaded = replace(loaded, preprocess=preprocess)
     return run_model(loaded, read_image(image), layers, **options)
@@ -95,17 +102,24 @@ def reproduce(
         ExportError: The file is no PNG that hookviz wrote.
         HookvizError: The model or the image that the file names is not at hand.
     """
-    from hookviz.export import needs_inputs, reproduce_png
+    from hookviz.export import kinds_in, reproduce_png
 
     def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
         if model is None or model == facts["model"]:
             loaded: LoadedModel | str | nn.Module = load_recorded(facts)
         else:
             loaded = model
+        kinds = kinds_in(facts)
+        shown: tuple[Activation, ...] = ()
+        if "weight" in kinds:
+            loaded = loaded_model(loaded, "auto", None)
+            shown = tuple(layer_weights(loaded.module, layer) for layer in layers)
+            if not facts.get("image_sha256"):
+                return facts_of(loaded), shown
         source = image if image is not None else _sample_named(facts)
         # A file of the input picture shows no layer; the model itself stands for none.
-        again = feature_maps(loaded, source, layers or [""], inputs=needs_inputs(facts))
-        return again.facts, again.activations
+        again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds)
+        return again.facts, again.activations + shown
 
     return reproduce_png(png, run=run)
 

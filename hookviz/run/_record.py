@@ -17,6 +17,7 @@ from hookviz.activation import Activation, CallChoice, Kind, choose
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
+from hookviz.run._filters import has_filters, layer_weights
 
 if TYPE_CHECKING:
     # Only drawing needs these; a run without a picture does not load matplotlib.
@@ -73,10 +74,11 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position; may be left out where
                 there is only one.
-            kind: "output", "input", "output_gradient" or "input_gradient".
+            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
+                layer's filters.
 
         Returns:
-            The activation itself, not a copy.
+            The activation itself, not a copy; weights are copied.
 
         Raises:
             LayerError: The layer was not captured, or there are several to choose from.
@@ -85,6 +87,8 @@ class Run:
             raise LayerError(f"A layer of a run is named by a str, not by {layer!r:.80}.")
         if kind not in get_args(Kind):
             raise LayerError(f"kind is {kind!r}; legal are {names_text(get_args(Kind))}.")
+        if kind == "weight":
+            return layer_weights(self.model.module, layer)
         of_layer = [a for a in self.activations if a.layer == layer and a.kind == kind]
         if not of_layer:
             if layer in self.missing:
@@ -116,7 +120,8 @@ class Run:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
+            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
+                layer's filters.
             options: How to draw; the defaults where None.
 
         Returns:
@@ -147,7 +152,8 @@ class Run:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
+            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
+                layer's filters.
             **options: Fields of `hookviz.render.GridOptions`: ``page``, ``cmap``, ``scale`` …
 
         Returns:
@@ -182,6 +188,7 @@ class Run:
         *,
         name: str | None = None,
         what: str | Iterable[str] = ("grids", "input"),
+        filters: bool = False,
         **choices: Unpack[ExportChoices],
     ) -> ExportResult:
         """Writes grids, the network's input and a manifest into a new folder.
@@ -190,6 +197,7 @@ class Run:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, model and image where None.
             what: One or more of "grids", "channels", "values", "contact" and "input".
+            filters: Also export the filters of each captured layer that has some.
             **choices: See `hookviz.export.write_export`: ``layers``, ``channels``, ``options``,
                 ``overwrite``, ``progress``, ``cancelled`` …
 
@@ -201,4 +209,9 @@ class Run:
         """
         from hookviz.export import write_export
 
-        return write_export(self.facts, self.activations, folder, name=name, what=what, **choices)
+        records = self.activations
+        if filters:
+            parts = dict(self.model.module.named_modules())
+            layers = [layer for layer in self.layers if has_filters(parts[layer])]
+            records += tuple(layer_weights(self.model.module, layer) for layer in layers)
+        return write_export(self.facts, records, folder, name=name, what=what, **choices)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from hookviz._text import bytes_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
@@ -187,7 +188,7 @@ class Exporting:
         while len(self._zips) >= _ZIPS_KEPT:
             self._drop(next(iter(self._zips)))
         self._zips[name] = _Zip(file, size)
-        self._app.say(f"Zipped {size / 1e6:.1f} MB.", "idle", outcome="ok")
+        self._app.say(f"Zipped {bytes_text(size)}.", "idle", outcome="ok")
         self._app.send(
             {"type": "zip-ready", "id": name, "size": size, "name": f"{folder.name}.zip"}
         )

@@ -17,7 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export import RunFacts, needs_inputs, read_png_facts, reproduce_png, write_export
+from hookviz.export import RunFacts, kinds_in, read_png_facts, reproduce_png, write_export
 from hookviz.export._png import _chunk, text_chunks
 from hookviz.render import GridOptions
 
@@ -111,7 +111,7 @@ def test_files_of_inputs_say_so(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     paths = written(tmp_path, facts, activations, "grids")
-    assert [needs_inputs(read_png_facts(path)) for path in paths] == [False] * 5 + [True]
+    assert ["input" in kinds_in(read_png_facts(path)) for path in paths] == [False] * 5 + [True]
 
 
 def test_bytes_do_as_well_as_a_path(

@@ -1,4 +1,4 @@
-"""The public fault cases of capture, each with its right value."""
+"""What capturing gives where hooks written by hand are known to go wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def image(size: int = 64, batch: int = 1) -> Tensor:
     return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
-def test_a01_conv_output_survives_the_in_place_relu() -> None:
+def test_conv_output_survives_the_in_place_relu() -> None:
     torch.manual_seed(0)
     net = torchvision.models.vgg16(weights=None).eval()
     x = image(32)
@@ -48,7 +48,7 @@ def test_a01_conv_output_survives_the_in_place_relu() -> None:
     assert cap.output("features.0").min() < 0
 
 
-def test_a02_every_call_of_a_module_is_kept(resnet18: nn.Module) -> None:
+def test_every_call_of_a_module_is_kept(resnet18: nn.Module) -> None:
     x = image()
     with torch.no_grad(), Capture(resnet18, nn.ReLU) as cap:
         resnet18(x)
@@ -72,7 +72,7 @@ def test_a02_every_call_of_a_module_is_kept(resnet18: nn.Module) -> None:
     ]
 
 
-def test_a02_bottleneck_relu_three_calls() -> None:
+def test_bottleneck_relu_three_calls() -> None:
     net = torchvision.models.resnet50(weights=None).eval()
     with torch.no_grad(), Capture(net, "layer1.0.relu") as cap:
         net(image(32))
@@ -80,7 +80,7 @@ def test_a02_bottleneck_relu_three_calls() -> None:
     assert cap.activations[2].label == "layer1.0.relu call 3 of 3"
 
 
-def test_a03_input_of_an_in_place_layer() -> None:
+def test_input_of_an_in_place_layer() -> None:
     net = nn.Sequential(nn.ReLU(inplace=True))
     with Capture(net, "0", inputs=True) as cap:
         net(torch.tensor([1.23, -4.56]))
@@ -89,7 +89,7 @@ def test_a03_input_of_an_in_place_layer() -> None:
 
 
 @pytest.mark.parametrize("layers", ["0", "1", ["0", "1"], ["", "0", "1"]])
-def test_a04_gradient_beside_an_in_place_layer(layers: Any) -> None:
+def test_gradient_beside_an_in_place_layer(layers: Any) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True))
     twin = copy.deepcopy(net)
@@ -118,7 +118,7 @@ def test_a04_gradient_beside_an_in_place_layer(layers: Any) -> None:
         (lambda y: namedtuple("Pair", "a b")(y, None), ["a"]),
     ],
 )
-def test_a05_gradients_of_container_outputs(build: Any, paths: list[str]) -> None:
+def test_gradients_of_container_outputs(build: Any, paths: list[str]) -> None:
     class Boxed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +149,7 @@ def test_a05_gradients_of_container_outputs(build: Any, paths: list[str]) -> Non
         assert torch.equal(cap.gradient("inner", leaf="0"), torch.full((2, 3), 3.0))
 
 
-def test_a06_first_layer_without_input_gradient() -> None:
+def test_first_layer_without_input_gradient() -> None:
     net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
     with Capture(net, nn.Linear, gradients=True, input_gradients=True) as cap:
         net(torch.randn(2, 4)).sum().backward()
@@ -165,7 +165,7 @@ def test_a06_first_layer_without_input_gradient() -> None:
         cap.gradient("0", of="input")
 
 
-def test_a07_input_gradient_of_a_block_has_the_inputs_shape() -> None:
+def test_input_gradient_of_a_block_has_the_inputs_shape() -> None:
     torch.manual_seed(0)
     block = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
     net = nn.Sequential(block)
@@ -176,7 +176,7 @@ def test_a07_input_gradient_of_a_block_has_the_inputs_shape() -> None:
     assert torch.equal(cap.gradient("0", of="input"), x.grad)
 
 
-def test_a08_leaves_of_an_lstm() -> None:
+def test_leaves_of_an_lstm() -> None:
     lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)
     net = nn.ModuleDict({"lstm": lstm})
     with Capture(net, "lstm") as cap:
@@ -194,7 +194,7 @@ def test_a08_leaves_of_an_lstm() -> None:
         cap.output("lstm", leaf="h")
 
 
-def test_a09_dict_dataclass_and_object_outputs() -> None:
+def test_dict_dataclass_and_object_outputs() -> None:
     net = torchvision.models.segmentation.lraspp_mobilenet_v3_large(
         weights=None, weights_backbone=None
     ).eval()
@@ -236,7 +236,7 @@ def test_a09_dict_dataclass_and_object_outputs() -> None:
         assert cap.structure("") == said
 
 
-def test_a10_keyword_arguments_are_recorded_by_name() -> None:
+def test_keyword_arguments_are_recorded_by_name() -> None:
     class Scale(nn.Module):
         def forward(self, x: Tensor, *more: Tensor, scale: Any, mask: Any = None) -> Tensor:
             return x * scale
@@ -254,7 +254,7 @@ def test_a10_keyword_arguments_are_recorded_by_name() -> None:
     assert torch.equal(cap.input("", run=1), torch.ones(2))
 
 
-def test_a11_a_ticked_layer_that_never_runs() -> None:
+def test_a_selected_layer_that_never_runs() -> None:
     net = torchvision.models.googlenet(weights=None, aux_logits=True, init_weights=False).eval()
     with torch.no_grad(), Capture(net, ["aux1.conv", "inception3a"]) as cap:
         net(image())
@@ -274,7 +274,7 @@ def test_a11_a_ticked_layer_that_never_runs() -> None:
     assert cap.missing == {}
 
 
-def test_a12_functional_operations_have_no_layer(traces: Traces) -> None:
+def test_functional_operations_have_no_layer(traces: Traces) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -297,7 +297,7 @@ def test_a12_functional_operations_have_no_layer(traces: Traces) -> None:
     assert cap.output("conv").min() < 0
 
 
-def test_a13_mistyped_and_prefixed_names(resnet18: nn.Module, traces: Traces) -> None:
+def test_mistyped_and_prefixed_names(resnet18: nn.Module, traces: Traces) -> None:
     class Wrapper(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -314,7 +314,7 @@ def test_a13_mistyped_and_prefixed_names(resnet18: nn.Module, traces: Traces) ->
     assert traces(net) == 0
 
 
-def test_a14_old_captures_do_not_pile_up(traces: Traces) -> None:
+def test_old_captures_do_not_pile_up(traces: Traces) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     own: list[Tensor] = []
     net[0].register_forward_hook(lambda m, i, o: own.append(o))
@@ -350,9 +350,7 @@ class Failing(nn.Module):
     "error", [ValueError("boom"), KeyboardInterrupt()], ids=["error", "interrupt"]
 )
 @pytest.mark.parametrize("through_run", [True, False])
-def test_a15_an_error_in_the_forward(
-    error: BaseException, through_run: bool, traces: Traces
-) -> None:
+def test_an_error_in_the_forward(error: BaseException, through_run: bool, traces: Traces) -> None:
     bad = Failing(error)
     net = nn.Sequential(nn.Linear(3, 3), bad, nn.Linear(3, 3))
     cap = Capture(net, "*", inputs=True)
@@ -375,7 +373,7 @@ def test_a15_an_error_in_the_forward(
     assert cap.missing == {}
 
 
-def test_a15_a_failed_forward_and_a_good_one_in_one_block() -> None:
+def test_a_failed_forward_and_a_good_one_in_one_block() -> None:
     bad = Failing(KeyboardInterrupt())
     net = nn.Sequential(nn.Linear(3, 3), bad)
     with Capture(net, "*", inputs=True) as cap:
@@ -390,7 +388,7 @@ def test_a15_a_failed_forward_and_a_good_one_in_one_block() -> None:
     ]
 
 
-def test_a15_wrong_channels(traces: Traces) -> None:
+def test_wrong_channels(traces: Traces) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3))
     with pytest.raises(RuntimeError, match="channels"), Capture(net, "*") as cap:
         net(image(8))
@@ -400,7 +398,7 @@ def test_a15_wrong_channels(traces: Traces) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a15_failure_while_registering(error: type[BaseException], traces: Traces) -> None:
+def test_failure_while_registering(error: type[BaseException], traces: Traces) -> None:
     class Refusing(nn.Linear):
         def register_forward_hook(self, *args: Any, **kwargs: Any) -> Any:
             raise error("no")
@@ -417,7 +415,7 @@ def test_a15_failure_while_registering(error: type[BaseException], traces: Trace
     assert all(m.training for m in net.modules())
 
 
-def test_a16_results_hold_no_graph() -> None:
+def test_results_hold_no_graph() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     x = torch.randn(2, 3)
     sizes = []
@@ -455,7 +453,7 @@ def test_a16_results_hold_no_graph() -> None:
     ids=lambda o: "-".join(o),
 )
 @pytest.mark.parametrize("closed", [True, False])
-def test_a17_nothing_lives_on(options: dict[str, Any], closed: bool) -> None:
+def test_nothing_lives_on(options: dict[str, Any], closed: bool) -> None:
     def use() -> list[weakref.ref[Any]]:
         net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.ReLU(inplace=True))
         attributes = set(net.__dict__)
@@ -483,7 +481,7 @@ def test_a17_nothing_lives_on(options: dict[str, Any], closed: bool) -> None:
     assert not any(alive)
 
 
-def test_a17_nothing_lives_on_after_an_error() -> None:
+def test_nothing_lives_on_after_an_error() -> None:
     net = nn.Sequential(nn.Linear(3, 3), Failing(ValueError("boom")))
 
     def use() -> weakref.ref[Capture]:
@@ -501,7 +499,7 @@ def test_a17_nothing_lives_on_after_an_error() -> None:
         gc.enable()
 
 
-def test_a18_one_module_under_two_names(traces: Traces) -> None:
+def test_one_module_under_two_names(traces: Traces) -> None:
     act = nn.ReLU()
     net = nn.Sequential(nn.Conv2d(3, 3, 1), act, nn.Conv2d(3, 3, 1), act)
     assert {i.name: i.aliases for i in list_layers(net)}["1"] == ("3",)
@@ -514,7 +512,7 @@ def test_a18_one_module_under_two_names(traces: Traces) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("way", ["wrapper", "wrapped", "in place", "child"])
-def test_a19_compiled_models(way: str) -> None:
+def test_compiled_models(way: str) -> None:
     torch.manual_seed(0)
     net: Any = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 3)))
     x = torch.randn(2, 3)
@@ -542,7 +540,7 @@ def test_a19_compiled_models(way: str) -> None:
     assert torch.equal(model(x), expected)
 
 
-def test_a20_torchscript_is_refused(traces: Traces) -> None:
+def test_torchscript_is_refused(traces: Traces) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval()
     with warnings.catch_warnings():
         # torch announces the end of TorchScript; models made with it are still about.
@@ -572,7 +570,7 @@ def _double(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_a21_recomputation_is_no_second_call(reentrant: bool) -> None:
+def test_recomputation_is_no_second_call(reentrant: bool) -> None:
     torch.manual_seed(0)
     act = nn.ReLU()
     part = nn.Sequential(nn.Linear(3, 3), act, nn.Linear(3, 3), act)
@@ -613,7 +611,7 @@ def test_a21_recomputation_is_no_second_call(reentrant: bool) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_a21_a_whole_checkpointed_model(reentrant: bool) -> None:
+def test_a_whole_checkpointed_model(reentrant: bool) -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU())
     x = torch.randn(2, 3, requires_grad=True)
     with Capture(net, "*") as cap:
@@ -622,7 +620,7 @@ def test_a21_a_whole_checkpointed_model(reentrant: bool) -> None:
     assert cap.runs == 1
 
 
-def test_a22_forward_called_directly() -> None:
+def test_forward_called_directly() -> None:
     class Parent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -653,7 +651,7 @@ def test_a22_forward_called_directly() -> None:
     assert "MultiheadAttention uses its weights" in reasons["attention.out_proj"]
 
 
-def test_a22_capture_calls_the_model(traces: Traces) -> None:
+def test_capture_calls_the_model(traces: Traces) -> None:
     seen: list[int] = []
     net = nn.Linear(3, 3)
     net.register_forward_hook(lambda m, i, o: seen.append(1))
@@ -664,7 +662,7 @@ def test_a22_capture_calls_the_model(traces: Traces) -> None:
         cap.run(torch.ones(1, 3))
 
 
-def test_a23_dataparallel_names() -> None:
+def test_dataparallel_names() -> None:
     net = nn.DataParallel(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
     for name in ("module.0", "0", "_orig_mod.module.0"):
         with Capture(net, name) as cap:
@@ -707,7 +705,7 @@ class Halves(nn.Module):
 
 
 @pytest.mark.parametrize("gradients", [True, False])
-def test_a23_pieces_are_joined_in_input_order(gradients: bool) -> None:
+def test_pieces_are_joined_in_input_order(gradients: bool) -> None:
     net = Halves()
     x = torch.randn(8, 3)
     with Capture(net, ["layer", ""], inputs=True, gradients=gradients) as cap:
@@ -724,7 +722,7 @@ def test_a23_pieces_are_joined_in_input_order(gradients: bool) -> None:
         assert torch.equal(cap.gradient("layer"), cap.gradient(""))
 
 
-def test_a23_whole_batches_in_threads_stay_calls() -> None:
+def test_whole_batches_in_threads_stay_calls() -> None:
     net = Halves(whole=True)
     with Capture(net, "layer") as cap:
         net(torch.randn(8, 3))
@@ -734,7 +732,7 @@ def test_a23_whole_batches_in_threads_stay_calls() -> None:
     ]
 
 
-def test_a23_real_replicas_write_into_one_capture() -> None:
+def test_real_replicas_write_into_one_capture() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     replicas = []
     for _ in range(2):
@@ -765,7 +763,7 @@ def test_a23_real_replicas_write_into_one_capture() -> None:
     assert torch.equal(cap.output("1"), torch.cat(out))
 
 
-def test_a25_a_slice_does_not_save_the_batch() -> None:
+def test_a_slice_does_not_save_the_batch() -> None:
     net = nn.Sequential(nn.Conv2d(1, 64, 1))
     x = torch.randn(8, 1, 28, 28)
     with torch.no_grad(), Capture(net, "0", transform=lambda t: t[:1]) as cap:
@@ -783,7 +781,7 @@ def test_a25_a_slice_does_not_save_the_batch() -> None:
     assert saved.tell() > 1_600_000
 
 
-def test_a25_outputs_that_are_slices_own_their_values() -> None:
+def test_outputs_that_are_slices_own_their_values() -> None:
     class Slicing(nn.Module):
         def forward(self, x: Tensor) -> Any:
             return x[0], x[:, :1], x[:1].expand(100, -1, -1, -1), x.permute(0, 2, 3, 1)
@@ -796,7 +794,7 @@ def test_a25_outputs_that_are_slices_own_their_values() -> None:
         assert a.tensor.storage_offset() == 0
 
 
-def test_a26_train_mode_is_warned_of_or_left() -> None:
+def test_train_mode_is_warned_of_or_left() -> None:
     def build() -> nn.Module:
         torch.manual_seed(0)
         return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).train()

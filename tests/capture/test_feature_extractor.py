@@ -1,4 +1,4 @@
-"""FeatureExtractor, extract_features (case A24) and VerboseExecution (case A08)."""
+"""FeatureExtractor, extract_features and VerboseExecution."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Fed(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["tuple", "image", "dict"])
-def test_a24_rows_in_order_and_labels_not_fed(kind):
+def test_rows_in_order_and_labels_not_fed(kind):
     net = Fed().train()
     seen = []
     rows = extract_features(
@@ -204,7 +204,7 @@ def test_a24_rows_in_order_and_labels_not_fed(kind):
     assert hook_count(net) == 0
 
 
-def test_a24_keys_of_dict_batches():
+def test_keys_of_dict_batches():
     loader = DataLoader(Samples(kind="other"), batch_size=4)
     assert extract_features(Fed(), "layer", loader, key="pixels")["layer"].shape[0] == 10
     read = extract_features(Fed(), "layer", loader, key=lambda batch: batch["pixels"] * 2)
@@ -223,7 +223,7 @@ def test_a24_keys_of_dict_batches():
         extract_features(Fed(), "layer", [(torch.zeros(2), torch.ones(3))], key=2)
 
 
-def test_a24_images_of_two_sizes():
+def test_images_of_two_sizes():
     # One by one, as a loader without a collate function of its own has to give them.
     rows = extract_features(Fed(), "layer", DataLoader(Samples(sizes=(6, 8)), batch_size=1))
     assert isinstance(rows["layer"], list)
@@ -380,7 +380,7 @@ def test_table_of_children_and_output_unchanged():
     assert hook_count(net) == 0
 
 
-def test_a08_nested_shapes():
+def test_nested_shapes():
     net = nn.Sequential(OrderedDict(lstm=nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True)))
     verbose = VerboseExecution(net, live=False)
     verbose(torch.zeros(2, 5, 3))
