@@ -562,7 +562,9 @@ def _takes_only_named(thing: Any) -> bool:
 
 def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
     """The values of one image (C, H, W) in what a callable gave."""
-    found = given
+    found, remedy = given, None
+    if isinstance(given, Image.Image):
+        remedy = "Add a step that makes a tensor of the image, such as ToTensor."
     if isinstance(found, Mapping):
         named = [key for key in ("pixel_values", "image") if key in found]
         arrays = [k for k, v in found.items() if isinstance(v, (torch.Tensor, np.ndarray))]
@@ -575,23 +577,26 @@ def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
         found = found[keys[0]]
     if isinstance(found, (list, tuple)) and len(found) == 1:
         found = found[0]
+    last = isinstance(found, np.ndarray)  # arrays have their channels last, tensors first
     if isinstance(found, np.ndarray) and found.dtype.kind in "fiub":
-        if found.ndim == 3 and found.shape[2] in (1, 2, 3, 4):
-            found = np.moveaxis(found, 2, 0)
         found = torch.from_numpy(found.copy())
     if isinstance(found, torch.Tensor) and not found.is_complex():
         values = dense(found.as_subclass(torch.Tensor), "cpu")
         if not batched or values.ndim > 3:
             while values.ndim > 3 and values.shape[0] == 1:
                 values = values[0]
+            ends_in_channels = values.shape[-1] in (1, 2, 3, 4)
+            if last and values.ndim == 3 and ends_in_channels:
+                values = values.permute(2, 0, 1)
+            elif ends_in_channels and values.shape[0] > 4:
+                remedy = "Add .permute(2, 0, 1): the channels of a tensor come first."
+                values = values[..., :0]
             if values.ndim == 3 and values.numel():
                 return values.clone(memory_format=torch.contiguous_format)
     raise ImageError(
         f"The preprocessing {name} gave {_kind_of(found)}; it must give the values of one image, "
         "(C, H, W).",
-        remedy="Add a step that makes a tensor of the image, such as ToTensor."
-        if isinstance(found, Image.Image)
-        else None,
+        remedy=remedy,
     )
 
 
