@@ -11,7 +11,7 @@ Software            ``hookviz 0.1.0``
 hookviz_version     ``0.1.0``
 torch_version       ``2.14.1``
 matplotlib_version  of grids and contact sheets, whose letters it sets
-style               of grids and contact sheets: ``light``, ``dark`` or matplotlib's own colours
+style               of grids and contact sheets: ``light``, ``dark`` or matplotlib's own colors
 file                what the file is: ``grid``, ``channel``, ``contact`` or ``input``
 model               the model's name
 weights             where its weights come from
@@ -32,10 +32,10 @@ layout              how the axes were read, for example ``maps``
 channels            the channels in the file, in their order: ``0-15, 42``
 page                ``1 of 8``
 order               how the channels are ordered: ``index``, ``mean``, ...
-scale               the sentence about colours that the figure carries
-vmin, vmax          values at the ends of the colour table; ``per channel`` where each has its own
+scale               the sentence about colors that the figure carries
+vmin, vmax          values at the ends of the color table; ``per channel`` where each has its own
 (ranges)            JSON: the two values of each tile, where each has its own
-cmap                name of matplotlib's colour table
+cmap                name of matplotlib's color table
 (nan, posinf,       how many of the values drawn are NaN, +Inf and -Inf
 neginf)
 image               base name of the image

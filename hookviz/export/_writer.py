@@ -111,7 +111,7 @@ def write_export(
         folder: Where the export's own folder is made; it is made too where it is missing.
         name: The folder's name; by default ``<UTC time>_<model>_<image>``, with a number behind
             it where that exists.
-        options: How grids are drawn; its colours and scale are used for single channels too.
+        options: How grids are drawn; its colors and scale are used for single channels too.
         what: One or more of "grids" (every page of every layer as PNG), "svg" and "pdf" (the same
             pages in those forms), "channels" (single channels, 1 pixel per activation), "values"
             (the tensors), "contact" (a sheet of all layers) and "input" (what the network saw).

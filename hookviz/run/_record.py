@@ -1,8 +1,4 @@
-"""What one forward answered, and how it becomes figures and files.
-
-In: a model, a picture, the activations of one forward. Out: a frozen Run with its figures and
-exports. Must not know: how the forward was run, the widget, the command line.
-"""
+"""What one forward answered, and how it becomes figures and files."""
 
 from __future__ import annotations
 
