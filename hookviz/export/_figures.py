@@ -36,7 +36,7 @@ from hookviz.export._part import (
     Task,
     reason,
 )
-from hookviz.render import Drawing, GridOptions, PictureFacts, draw, page_count, palette
+from hookviz.render import Drawing, FigureFacts, GridOptions, draw, page_count, palette
 
 CONTACT_CELLS = 24
 """Layers on one page of a contact sheet."""
@@ -63,7 +63,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     return draw(
         activation,
         options,
-        facts=PictureFacts(
+        facts=FigureFacts(
             model=facts.model,
             weights=facts.weights,
             trained=facts.trained,
@@ -241,7 +241,7 @@ class Grids(ExportPart):
     def plan(self, plan: Plan) -> Iterator[Task]:
         """One task a page."""
         request, options = plan.request, plan.request.options
-        facts = PictureFacts(input_size=request.facts.input_size)
+        facts = FigureFacts(input_size=request.facts.input_size)
         for item in plan.drawable:
             count = partial(page_count, item.activation, options, facts=facts)
             item.pages = plan.attempt(count, item, "no grid") or 0
