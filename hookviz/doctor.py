@@ -1,8 +1,4 @@
-"""What ``hookviz doctor`` looks at.
-
-In: nothing. Out: findings, each with what to do where something is wrong. Must not know: how
-they are printed.
-"""
+"""What ``hookviz doctor`` looks at."""
 
 from __future__ import annotations
 

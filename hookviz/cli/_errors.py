@@ -1,8 +1,4 @@
-"""Commands whose errors are one sentence.
-
-In: a command that may raise. Out: "hookviz: <sentence>" and exit code 2. Must not know: what the
-commands do.
-"""
+"""Commands whose errors are one sentence."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from typing import Any
 import click
 
 from hookviz.errors import HookvizError
-
-__all__ = ["SentenceCommand", "SentenceGroup", "as_options", "columns"]
 
 
 class Failure(click.ClickException):

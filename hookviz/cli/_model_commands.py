@@ -1,8 +1,4 @@
-"""The commands about models: ``models``, ``layers``, ``maps``, ``filters``, ``reproduce``.
-
-In: names of models, images, layers. Out: tables on stdout, files below --out. Must not know: the
-widget.
-"""
+"""The commands about models: ``models``, ``layers``, ``maps``, ``filters``, ``reproduce``."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
     from hookviz.activation import Activation
+    from hookviz.export import ExportResult, ValueFormat
     from hookviz.images import Picture
     from hookviz.models import LoadedModel
     from hookviz.run import Run
-
-__all__ = ["filters", "layers", "maps", "models", "reproduce"]
 
 
 def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,6 +130,55 @@ def _image_source(image: str) -> Any:
     return Path(image)
 
 
+def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What both commands that write grids take."""
+    options = (
+        click.option(
+            "-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it."
+        ),
+        click.option(
+            "-o", "--out", default="hookviz_exports", show_default=True,
+            help="The export's new folder is made here.",
+        ),
+        click.option(
+            "--format", "formats", type=click.Choice(["png", "svg", "pdf"]), multiple=True,
+            default=["png"], show_default=True, help="Of the grids; repeat it for several.",
+        ),
+        click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap."),
+        click.option(
+            "--scale", default="auto", show_default=True,
+            type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+        ),
+        click.option(
+            "--order", default="index", show_default=True,
+            help="index, mean, max, variance, sparsity, similarity:K; for filters also norm.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return _model_options(command)
+
+
+def _selected(layers: tuple[str, ...], model: str) -> list[str]:
+    if not layers:
+        raise HookvizError(
+            "No layer was named.",
+            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
+        )
+    return list(layers)
+
+
+def _parts(formats: tuple[str, ...]) -> set[str]:
+    return {"grids" if form == "png" else form for form in formats}
+
+
+def _say(result: ExportResult) -> None:
+    for note in result.notes:
+        click.echo(note, err=True)
+    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
+    click.echo(str(result.folder))
+
+
 @click.command(cls=SentenceCommand)
 @click.argument("image")
 @click.option(
@@ -142,21 +186,6 @@ def _image_source(image: str) -> Any:
     default="vgg16",
     show_default=True,
     help="A torchvision name, timm:NAME or a checkpoint.",
-)
-@click.option(
-    "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
-)
-@click.option(
-    "--out", default="hookviz_exports", show_default=True, help="The run's new folder is made here."
-)
-@click.option(
-    "--format",
-    "formats",
-    type=click.Choice(["png", "svg", "pdf"]),
-    multiple=True,
-    default=["png"],
-    show_default=True,
-    help="Of the grids; repeat it for several.",
 )
 @click.option(
     "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
@@ -167,31 +196,18 @@ def _image_source(image: str) -> Any:
 @click.option(
     "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
 )
-@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
-@click.option(
-    "--scale",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
-)
-@click.option(
-    "--order", default="index", show_default=True, help="index, mean, max, variance, sparsity."
-)
-@_model_options
+@_grid_options
 def maps(
     image: str,
     model: str,
-    layer_names: tuple[str, ...],
+    layers: tuple[str, ...],
     out: str,
     formats: tuple[str, ...],
     channels: str | None,
-    values: str | None,
-    figure: str,
-    cmap: str,
-    scale: str,
-    order: str,
+    values: ValueFormat | None,
     weights: str,
     device: str,
+    **drawing: str,
 ) -> None:
     """Write the feature maps of IMAGE as grids with a manifest.
 
@@ -203,69 +219,54 @@ def maps(
     from hookviz.images import read_image
     from hookviz.render import GridOptions, parse_channels
 
-    if not layer_names:
-        raise HookvizError(
-            "No layer was named.",
-            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
-        )
-    options = GridOptions().replace(figure=figure, cmap=cmap, scale=scale, order=order)
+    names = _selected(layers, model)
+    options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
     picture = read_image(_image_source(image))
     loaded = _load(model, weights, device)
-    wanted = select_layers(loaded.module, list(layer_names))
-    with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
-        run = _run(
-            loaded, picture, list(layer_names), on_activation=lambda _activation: bar.update(1)
-        )
+    count = len(select_layers(loaded.module, names))
+    with tqdm(total=count, desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
+        run = _run(loaded, picture, names, on_activation=lambda _activation: bar.update(1))
     for layer, reason in run.missing.items():
         click.echo(f"{layer}: no activation: {reason}.", err=True)
     if not run.activations:
         raise HookvizError("None of the layers gave an activation, so nothing was written.")
-    what = {"input", *("grids" if form == "png" else form for form in formats)}
-    extra: dict[str, Any] = {}
-    if channels is not None:
-        what.add("channels")
-        extra["channels"] = None if channels == "all" else channels
-    if values is not None:
-        what.add("values")
-        extra["values"] = values
+    what = {"input", *_parts(formats)}
+    what |= {"channels"} if channels is not None else set()
+    what |= {"values"} if values is not None else set()
     with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int, _file: str) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        result = run.export(out, what=what, options=options, progress=progress, **extra)
-    for note in result.notes:
-        click.echo(note, err=True)
+        result = run.export(
+            out,
+            what=what,
+            options=options,
+            channels=None if channels == "all" else channels,
+            values=values or "npz",
+            progress=progress,
+        )
     predicted = str(run.predictions)
     click.echo(as_options(predicted, click.get_current_context().command), err=True)
-    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
-    click.echo(str(result.folder))
+    _say(result)
 
 
 @click.command(cls=SentenceCommand)
 @click.argument("model")
-@click.option("-l", "--layer", "layer_names", multiple=True, help="A layer or glob; repeatable.")
-@click.option("-o", "--out", default="hookviz_exports", show_default=True, help="Parent folder.")
 @click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
 @click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
-@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
-@click.option("--scale", default="auto", show_default=True, help="For example channel or layer.")
-@click.option("--order", default="index", show_default=True, help="For example norm.")
-@_model_options
+@_grid_options
 def filters(
     model: str,
-    layer_names: tuple[str, ...],
+    layers: tuple[str, ...],
     out: str,
-    input_channel: int | None,
-    output_channel: int | None,
-    cmap: str,
-    scale: str,
-    order: str,
+    formats: tuple[str, ...],
     weights: str,
     device: str,
+    **drawing: Any,
 ) -> None:
     """Write the filters of MODEL as grids with a manifest; no image is needed."""
     from hookviz.capture import select_layers
@@ -273,26 +274,11 @@ def filters(
     from hookviz.render import GridOptions
     from hookviz.run import facts_of, layer_weights
 
-    if not layer_names:
-        raise HookvizError(
-            "No layer was named.",
-            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
-        )
-    options = GridOptions().replace(
-        cmap=cmap,
-        scale=scale,
-        order=order,
-        input_channel=input_channel,
-        output_channel=output_channel,
-    )
+    names = _selected(layers, model)
+    options = GridOptions().replace(**drawing)
     loaded = _load(model, weights, device)
-    wanted = select_layers(loaded.module, list(layer_names))
-    records = [layer_weights(loaded.module, layer) for layer in wanted]
-    result = write_export(facts_of(loaded), records, out, what="grids", options=options)
-    for note in result.notes:
-        click.echo(note, err=True)
-    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
-    click.echo(str(result.folder))
+    records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]
+    _say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
 
 
 @click.command(cls=SentenceCommand)

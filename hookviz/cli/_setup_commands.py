@@ -1,8 +1,4 @@
-"""``hookviz lab | weights | doctor``: the commands about this installation.
-
-In: a port, nothing. Out: a running JupyterLab, tables. Must not know: models' answers, the
-widget's code.
-"""
+"""``hookviz lab | weights | doctor``: the commands about this installation."""
 
 from __future__ import annotations
 
@@ -15,8 +11,6 @@ import click
 
 from hookviz.cli._errors import SentenceCommand, columns
 from hookviz.errors import HookvizError
-
-__all__ = ["doctor", "lab", "weights"]
 
 _NOTEBOOKS = ("hookviz", "hooks", "your_model")
 

@@ -1,4 +1,4 @@
-"""One export: a folder with pictures, values and a manifest."""
+"""One export: a folder with figures, values and a manifest."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def write_export(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> ExportResult:
-    """Writes pictures, values and a manifest into one new folder.
+    """Writes figures, values and a manifest into one new folder.
 
     Each file appears whole or not at all; nothing that exists is changed.
 
@@ -111,7 +111,7 @@ def write_export(
         folder: Where the export's own folder is made; it is made too where it is missing.
         name: The folder's name; by default ``<UTC time>_<model>_<image>``, with a number behind
             it where that exists.
-        options: How grids are drawn; its colours and scale are used for single channels too.
+        options: How grids are drawn; its colors and scale are used for single channels too.
         what: One or more of "grids" (every page of every layer as PNG), "svg" and "pdf" (the same
             pages in those forms), "channels" (single channels, 1 pixel per activation), "values"
             (the tensors), "contact" (a sheet of all layers) and "input" (what the network saw).

@@ -562,7 +562,9 @@ def _takes_only_named(thing: Any) -> bool:
 
 def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
     """The values of one image (C, H, W) in what a callable gave."""
-    found = given
+    found, remedy = given, None
+    if isinstance(given, Image.Image):
+        remedy = "Add a step that makes a tensor of the image, such as ToTensor."
     if isinstance(found, Mapping):
         named = [key for key in ("pixel_values", "image") if key in found]
         arrays = [k for k, v in found.items() if isinstance(v, (torch.Tensor, np.ndarray))]
@@ -575,23 +577,26 @@ def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
         found = found[keys[0]]
     if isinstance(found, (list, tuple)) and len(found) == 1:
         found = found[0]
+    last = isinstance(found, np.ndarray)  # arrays have their channels last, tensors first
     if isinstance(found, np.ndarray) and found.dtype.kind in "fiub":
-        if found.ndim == 3 and found.shape[2] in (1, 2, 3, 4):
-            found = np.moveaxis(found, 2, 0)
         found = torch.from_numpy(found.copy())
     if isinstance(found, torch.Tensor) and not found.is_complex():
         values = dense(found.as_subclass(torch.Tensor), "cpu")
         if not batched or values.ndim > 3:
             while values.ndim > 3 and values.shape[0] == 1:
                 values = values[0]
+            ends_in_channels = values.shape[-1] in (1, 2, 3, 4)
+            if last and values.ndim == 3 and ends_in_channels:
+                values = values.permute(2, 0, 1)
+            elif ends_in_channels and values.shape[0] > 4:
+                remedy = "Add .permute(2, 0, 1): the channels of a tensor come first."
+                values = values[..., :0]
             if values.ndim == 3 and values.numel():
                 return values.clone(memory_format=torch.contiguous_format)
     raise ImageError(
         f"The preprocessing {name} gave {_kind_of(found)}; it must give the values of one image, "
         "(C, H, W).",
-        remedy="Add a step that makes a tensor of the image, such as ToTensor."
-        if isinstance(found, Image.Image)
-        else None,
+        remedy=remedy,
     )
 
 
@@ -605,22 +610,18 @@ def _read(thing: Any) -> Preprocessing | None:
     steps = list(_flat(thing))
     if steps:
         return _from_chain(steps)
-    kind = _preset_kind(thing)
-    if kind == "ObjectDetection":
-        return Preprocessing()
-    if kind == "OpticalFlow":
-        # It has no attributes; its documentation says [-1, 1].
-        return Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
-    if not kind:
+    if not _preset_kind(thing):
         return None
+    # The preset of optical flow has no attributes; its documentation says [-1, 1].
+    usual = (0.5, 0.5) if _preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
     crop = getattr(thing, "crop_size", None)
     return Preprocessing(
-        resize=_sides(thing.resize_size),
+        resize=_sides(getattr(thing, "resize_size", None)),
         crop=None if crop is None else _pair(_sides(crop)),
         fit="none" if crop is None else "crop",
-        mean=tuple(thing.mean),
-        std=tuple(thing.std),
-        interpolation=_interpolation(thing.interpolation),
+        mean=_per_channel("mean", getattr(thing, "mean", usual[0]), 3),
+        std=_per_channel("std", getattr(thing, "std", usual[1]), 3),
+        interpolation=_interpolation(getattr(thing, "interpolation", None)),
     )
 
 

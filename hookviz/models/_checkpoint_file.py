@@ -16,7 +16,8 @@ from hookviz.errors import ModelError, closest
 from hookviz.models._checkpoint import SUFFIXES, Opened, expanded, read_checkpoint
 from hookviz.models._fit import fits
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._torchvision import architectures
+from hookviz.models._state_dict import find_weights
+from hookviz.models._torchvision import Architecture, architectures
 
 __all__ = ["CheckpointFile"]
 
@@ -79,7 +80,7 @@ class CheckpointFile(ModelSource):
                         return _noted(loaded, f"{path.name} names its architecture.")
                 except ModelError:
                     continue
-        found = list(_fitting(opened.content, path.stem))
+        found = _fitting(opened.content, path.stem)
         if len(found) == 1:
             for source in self._others:
                 if source.recognises(found[0]):
@@ -113,14 +114,23 @@ def _stated(content: Any) -> Iterator[str]:
                 yield value
 
 
-def _fitting(content: Any, stem: str) -> Iterator[str]:
-    """Torchvision's architectures with a checkpoint's names and shapes: one family at most."""
-    all_of_them = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
-    likely = closest(stem.lower(), [arch.name for arch in all_of_them], 5)
-    order = sorted(all_of_them, key=lambda arch: arch.name not in likely)
-    first = next((arch for arch in order if fits(arch.buildable, content)), None)
-    if first is not None:
-        yield first.name
-        for other in all_of_them:
-            if other.family == first.family and other != first and fits(other.buildable, content):
-                yield other.name
+def _fitting(content: Any, stem: str) -> list[str]:
+    """Torchvision's architectures with a checkpoint's names and shapes: of one family alone."""
+    known = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
+    likely = closest(stem.lower(), [arch.name for arch in known], 5)
+    families: dict[str, list[Architecture]] = {}
+    for arch in sorted(known, key=lambda arch: arch.name not in likely):
+        families.setdefault(arch.family, []).append(arch)
+    for family in families.values() if find_weights(content, {}) else ():
+        if _alike(family[0], content):
+            found = [arch.name for arch in family if fits(arch.buildable, content)]
+            if found:
+                return found
+    return []
+
+
+def _alike(arch: Architecture, content: Any) -> bool:
+    """Whether a checkpoint shares names with an architecture, as all of its family do."""
+    shapes = dict.fromkeys(arch.buildable.state())
+    found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
+    return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)

@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from hookviz._meta import without_values
 from hookviz.errors import RunCancelled
+from hookviz.models._model_inputs import unwrapped
 
 __all__ = ["InputSize", "find_input_size"]
 
@@ -91,7 +92,7 @@ def find_input_size(
         >>> find_input_size(nn.Conv2d(3, 8, 3))
         InputSize(channels=3, size=None, only=False)
     """
-    trials = _Trials.of(module, cancelled)
+    trials = _Trials.of(unwrapped(module), cancelled)
     if trials is None:
         return None
     for channels in trials.channels:
@@ -153,6 +154,7 @@ class _Trials:
         self.channels = channels
         self.until = time.monotonic() + SECONDS
         self.seen: list[tuple[int, int]] = []
+        self.hopeless = False
         self.cancelled = cancelled
 
         def stop(_module: nn.Module, _args: Any) -> None:
@@ -170,7 +172,7 @@ class _Trials:
 
     def way(self, channels: int, height: int, width: int) -> int | None:
         """0 where the shape fits, 1 where it is too large, -1 too small, None where unknown."""
-        if time.monotonic() > self.until or self.cancelled():
+        if self.hopeless or time.monotonic() > self.until or self.cancelled():
             return None
         try:
             with (
@@ -183,6 +185,10 @@ class _Trials:
         except _Misfit as misfit:
             return misfit.way
         except Exception as error:  # noqa: BLE001 - whatever a forward raises
+            # Other arguments or values are wanted: no size helps.
+            self.hopeless = not isinstance(error, (RuntimeError, ValueError, AssertionError)) or (
+                isinstance(error, NotImplementedError) or "meta" in str(error).lower()
+            )
             return self._way_of(str(error))
         # A view(-1, features) makes a larger image a batch of several.
         return min((int(t.ndim > 0 and t.shape[0] != 1) for t in _tensors(output)), default=None)

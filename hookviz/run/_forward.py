@@ -1,8 +1,4 @@
-"""One forward of a model over one picture.
-
-In: a LoadedModel, a Picture, layer selectors. Out: a Run, whole or as far as it came. Must not
-know: how a Run is drawn, the widget, the command line.
-"""
+"""One forward of a model over one image."""
 
 from __future__ import annotations
 
@@ -179,7 +175,7 @@ def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
         modes.enter_context(torch.no_grad())
         for kind in {"cpu", device.type}:
             modes.enter_context(torch.autocast(kind, enabled=False))
-        if torch.get_default_device().type not in {"cpu", device.type}:
+        if torch.empty(0).device.type not in {"cpu", device.type}:
             modes.enter_context(device)
         yield
 

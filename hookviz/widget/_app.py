@@ -44,7 +44,7 @@ class App(Protocol):
 
     def start_run(self, *, anyway: bool = False) -> bool: ...
     def begin(self, state: str, text: str, task: Task, total: int = 0, unit: str = "") -> bool: ...
-    def say(
+    def set_status(
         self,
         text: str,
         state: str | None = None,

@@ -37,7 +37,7 @@ def available_devices() -> list[str]:
 
 
 class Choosing:
-    """Loads models on the app's thread and tells the page what there is to choose.
+    """Loads models on the app's thread and lists what there is to choose.
 
     Args:
         app: The app.
@@ -141,15 +141,15 @@ class Choosing:
                     cancelled=cancelled,
                 )
         except RunCancelled:
-            app.say("Loading was cancelled.", "idle", outcome="cancelled")
+            app.set_status("Loading was cancelled.", "idle", outcome="cancelled")
             return
         except HookvizError as error:
-            app.say(f"{name} was not loaded.", "idle", outcome="failed")
+            app.set_status(f"{name} was not loaded.", "idle", outcome="failed")
             error.details.setdefault("model", name)
             app.show_problem(error)
             return
         app.model = model
-        app.say("Ready.", "idle", outcome="ok")
+        app.set_status("Ready.", "idle", outcome="ok")
         app.jobs.later("memory", return_memory)
         if self.then_run:
             self.then_run = False
@@ -182,7 +182,7 @@ class Choosing:
             try:
                 moved = app.model.to(device)
             finally:
-                app.say("Ready.", "idle")
+                app.set_status("Ready.", "idle")
             app.swap_model(moved)
             if then_run:
                 app.jobs.later("run again", lambda _cancelled: app.start_run(anyway=True))

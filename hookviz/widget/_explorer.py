@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
-from hookviz.run import Run
+from hookviz.run import Run, has_filters, layer_weights
 from hookviz.widget._about import AboutLayer
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
@@ -103,7 +104,7 @@ class Explorer(Part):
         self._shown_model: LoadedModel | None = None
         self._shown_run: Run | None = None
         self._model_before: weakref.ref[LoadedModel] | None = None
-        self._told_at = 0.0
+        self._progress_at = 0.0
         self.jobs = Worker("hookviz-run", self._job_failed)
         self.running = Running(self)
         self.choosing = Choosing(self)
@@ -186,7 +187,7 @@ class Explorer(Part):
         self.running.stop_waiting()
         if not self.jobs.cancel():
             return False
-        self.say("Cancelling …", "cancelling")
+        self.set_status("Cancelling …", "cancelling")
         return True
 
     def wait(self, timeout: float | None = 60.0) -> bool:
@@ -230,6 +231,7 @@ class Explorer(Part):
             part.show_alerts_in(self._show_alert)
         self.jobs.reopen()
         super().open()
+        self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting(self._renew_still)
         self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
@@ -338,7 +340,7 @@ class Explorer(Part):
             "device": self.choosing.move,
             "action": self._act,
             "export": self.exporting.start,
-            "zip": self.exporting.start_zip,
+            "zip": partial(self.exporting.start, zipped=True),
             "zip-piece": self.exporting.send_piece,
             "view-open": self._view_opened,
             "view-here": self._view_is_here,
@@ -363,10 +365,10 @@ class Explorer(Part):
         with self.lock:  # or a quick job's end would be stated before its beginning
             if not self.jobs.start(state, task):
                 return False
-            self.say(text, state, 0, total, unit=unit)
+            self.set_status(text, state, 0, total, unit=unit)
         return True
 
-    def say(
+    def set_status(
         self,
         text: str,
         state: str | None = None,
@@ -410,9 +412,9 @@ class Explorer(Part):
             unit: What is counted.
         """
         now = time.monotonic()
-        if now - self._told_at >= _PROGRESS_INTERVAL:
-            self._told_at = now
-            self.say(text, None, done, total, unit=unit)
+        if now - self._progress_at >= _PROGRESS_INTERVAL:
+            self._progress_at = now
+            self.set_status(text, None, done, total, unit=unit)
 
     def refresh_reasons(self) -> None:
         """States why there can be no run, and why nothing can be exported."""
@@ -445,6 +447,9 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
+                with_filters={
+                    n for n in origins if has_filters(self.model.module.get_submodule(n))
+                },
                 order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()
@@ -472,7 +477,7 @@ class Explorer(Part):
     def ask_large(self, question: str) -> None:
         """Asks before a run that needs much memory."""
         self.send({"type": "ask-large", "question": question})
-        self.say(f"{question} Waiting for confirmation.", "idle")
+        self.set_status(f"{question} Waiting for confirmation.", "idle")
 
     def show_model(self) -> None:
         """States the model, its weights and its device."""
@@ -505,9 +510,9 @@ class Explorer(Part):
 
     def _job_failed(self, error: BaseException) -> None:
         if isinstance(error, RunCancelled):
-            self.say("Cancelled.", "idle", outcome="cancelled")
+            self.set_status("Cancelled.", "idle", outcome="cancelled")
         else:
-            self.say("Failed.", "idle", outcome="failed")
+            self.set_status("Failed.", "idle", outcome="failed")
             self.show_problem(error)
 
     # ── changes

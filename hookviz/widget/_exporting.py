@@ -50,17 +50,6 @@ class Exporting:
         """Why nothing can be exported now; "" where something can."""
         return "" if self._app.gallery.shown_cards else "Run the model first: there is nothing yet."
 
-    def start_zip(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-    ) -> bool:
-        """Starts an export as a zip for the browser; see `start`."""
-        return self.start(what, scope, key, channels, values, zipped=True)
-
     def start(
         self,
         what: list[str],
@@ -130,7 +119,8 @@ class Exporting:
             raise ExportError("The chosen card has nothing to export.", remedy="Choose another.")
         found = app.results.get(card.layer)
         options |= {"options": app.gallery.options_of(card), "all_pages": False}
-        return None if found is None else found.run, [card.activation]
+        record = app.gallery.record_of(card) or card.activation
+        return None if found is None else found.run, [record]
 
     def _of_layers(
         self, scope: str, options: dict[str, Any]
@@ -172,9 +162,9 @@ class Exporting:
                 result = write_export(run.facts, activations, target, **options)
                 files = len(result.files)
                 app.export_result = {"path": str(result.folder.resolve()), "files": files}
-                app.say(f"Exported {files} files.", "idle", outcome="ok")
+                app.set_status(f"Exported {files} files.", "idle", outcome="ok")
         except RunCancelled:
-            app.say("The export was cancelled.", "idle", outcome="cancelled")
+            app.set_status("The export was cancelled.", "idle", outcome="cancelled")
 
     def _offer_zip(self, folder: Path, cancelled: Any) -> None:
         file = tempfile.TemporaryFile(prefix="hookviz-")  # noqa: SIM115 - lives until it is fetched
@@ -188,7 +178,7 @@ class Exporting:
         while len(self._zips) >= _ZIPS_KEPT:
             self._drop(next(iter(self._zips)))
         self._zips[name] = _Zip(file, size)
-        self._app.say(f"Zipped {bytes_text(size)}.", "idle", outcome="ok")
+        self._app.set_status(f"Zipped {bytes_text(size)}.", "idle", outcome="ok")
         self._app.send(
             {"type": "zip-ready", "id": name, "size": size, "name": f"{folder.name}.zip"}
         )

@@ -38,7 +38,7 @@ def row_facts(
     *,
     ran: bool = False,
 ) -> dict[str, Any]:
-    """What a row tells of a layer.
+    """What a row shows of a layer.
 
     Args:
         shapes: Shape of the output, one per call; the first tensor where there are several.

@@ -12,8 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 from hookviz.errors import HookvizError
 
@@ -50,44 +49,39 @@ def arguments_of(
         hookviz.errors.HookvizError: The page sent key=5; it must be a text.
     """
     found: dict[str, Any] = {}
-    plain = getattr(handler, "__func__", handler)  # not the method: the cache would keep its widget
-    for name, kind, default in _fields(plain, plain is not handler):
-        if name == "buffers":
-            found[name] = [bytes(buffer) for buffer in buffers or []]
-        elif name in content:
-            found[name] = _checked(name, kind, content[name])
-        elif default is not inspect.Parameter.empty:
-            found[name] = default
-        else:
-            raise HookvizError(f"The page sent a message without {name}.")
+    for field in inspect.signature(handler, eval_str=True).parameters.values():
+        if field.name == "buffers":
+            found["buffers"] = [bytes(buffer) for buffer in buffers or []]
+        elif field.name in content and field.annotation in _WORDS:
+            found[field.name] = _checked(field.name, field.annotation, content[field.name])
+        elif field.default is field.empty and field.kind is not field.VAR_KEYWORD:
+            raise HookvizError(f"The page sent a message without {field.name}.")
     return found
 
 
-@cache
-def _fields(handler: Callable[..., Any], is_method: bool) -> tuple[tuple[str, Any, Any], ...]:
-    hints = get_type_hints(handler)
-    parameters = list(inspect.signature(handler).parameters.values())[int(is_method) :]
-    return tuple(
-        (p.name, hints[p.name], p.default) for p in parameters if p.kind is not p.VAR_KEYWORD
-    )
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list[str]: "a list of texts",
+    dict[str, Any]: "names and values",
+}
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
-    words, right = {
-        bool: ("true or false", isinstance(value, bool)),
-        int: ("a whole number", _is_number(value) and float(value).is_integer()),
-        float: ("a number", _is_number(value)),
-        str: ("a text", _is_text(value)),
-        list[str]: ("a list of texts", isinstance(value, list) and all(map(_is_text, value))),
-        dict[str, Any]: (
-            "names and values",
-            isinstance(value, dict)
-            and all(map(_is_text, value))
-            and all(map(_plain, value.values())),
-        ),
-    }[kind]
+    if kind in (bool, str):
+        right = _is_text(value) if kind is str else isinstance(value, bool)
+    elif kind in (int, float):
+        right = _is_number(value) and (kind is float or float(value).is_integer())
+    elif kind == list[str]:
+        right = isinstance(value, list) and all(map(_is_text, value))
+    else:
+        right = isinstance(value, dict) and all(
+            _is_text(key) and _is_plain(inner) for key, inner in value.items()
+        )
     if not right:
-        raise HookvizError(f"The page sent {name}={ascii(value)[:80]}; it must be {words}.")
+        raise HookvizError(f"The page sent {name}={ascii(value)[:80]}; it must be {_WORDS[kind]}.")
     return int(value) if kind is int else value
 
 
@@ -106,5 +100,5 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value)

@@ -23,7 +23,7 @@ from hookviz.capture import layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel, feed, find_input_size
-from hookviz.render import PictureFacts
+from hookviz.render import FigureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
@@ -98,7 +98,7 @@ def origin_of(model: Any, picture: Any, received: Any) -> Origin:
     """
     _, _, height, width = received.tensor.shape
     return Origin(
-        PictureFacts(
+        FigureFacts(
             model=model.name,
             weights=model.weights,
             trained=model.trained,
@@ -240,7 +240,7 @@ class Running:
         self._find_size(app.model, cancelled)
         if cancelled():
             self.waiting = {}
-            app.say("Cancelled.", "idle", outcome="cancelled")
+            app.set_status("Cancelled.", "idle", outcome="cancelled")
             app.show_results()
             return
         model, picture = app.model, app.image
@@ -260,7 +260,7 @@ class Running:
                 app.results.put(so_far, origin)
                 app.show_results()
                 done = len({a.layer for a in so_far})
-                app.say(f"Running {model.name} …", None, done, len(layers), unit="layers")
+                app.set_status(f"Running {model.name} …", None, done, len(layers), unit="layers")
 
         def arrive(activation: Activation) -> None:
             arrived.append(activation)
@@ -329,11 +329,11 @@ class Running:
         kept = f"{done} of {layers} {verbs}." if done else "no layer was captured."
         if error is None:
             layers = "1 layer" if done == 1 else f"{done} layers"
-            app.say(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
+            app.set_status(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
         elif isinstance(error, RunCancelled):
-            app.say(f"Cancelled: {kept}", "idle", outcome="cancelled")
+            app.set_status(f"Cancelled: {kept}", "idle", outcome="cancelled")
         else:
-            app.say(f"Failed: {kept}", "idle", outcome="failed")
+            app.set_status(f"Failed: {kept}", "idle", outcome="failed")
             action = None
             if isinstance(error, DeviceError) and app.model.device.type != "cpu":
                 action = {"label": "Run on the CPU", "do": "retry-cpu"}

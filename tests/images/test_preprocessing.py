@@ -153,6 +153,7 @@ def test_what_can_be_read_off_a_chain_says_where_the_input_lies(chain, box):
         v2.Compose([v2.ToImage(), v2.Resize(64), v2.ToDtype(torch.float32)]),
         T.PILToTensor(),
         np.array,
+        lambda image: np.array(image)[None],
         lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).int(),
     ],
 )
@@ -160,6 +161,7 @@ def test_values_up_to_255_are_never_divided_in_silence(pipeline):
     photo = sample_image()
     given = network_input(photo, pipeline)
     wanted = torch.as_tensor(pipeline(photo.image))
+    wanted = wanted[0] if wanted.ndim == 4 else wanted
     wanted = wanted if wanted.shape[0] == 3 else wanted.permute(2, 0, 1)
     assert given.tensor.dtype == torch.float32
     assert torch.equal(given.tensor[0], wanted.to(torch.float32))
@@ -243,6 +245,7 @@ def test_a_known_preprocessing_can_be_fitted_otherwise():
         (T.Resize(3), "Resize gave an Image.*ToTensor"),
         (lambda image: torch.zeros(2, 3, 4, 4), r"\(2, 3, 4, 4\)"),
         (lambda image: torch.zeros(4, 4), r"\(4, 4\)"),
+        (lambda image: torch.from_numpy(np.array(image)), r"\(300, 451, 3\).*permute\(2, 0, 1\)"),
         (lambda image: torch.zeros(3, 4, 4, dtype=torch.complex64), "complex64"),
         (lambda image: torch.zeros(3, 0, 4), r"\(3, 0, 4\)"),
         (lambda image: np.array(["a"]), "an array"),

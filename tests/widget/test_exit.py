@@ -67,7 +67,7 @@ BODIES = {
     "in a run": f"{VGG}; time.sleep(0.3)",
     "in a grid": f"{VGG}\n    app.gallery._hello(1800); app.wait(); "
     "app.options = app.options.replace(cmap='magma'); time.sleep(0.05)",
-    "in an export": f"{VGG}\n    app.wait(); app.exporting.start_zip(['channels']); "
+    "in an export": f"{VGG}\n    app.wait(); app.exporting.start(['channels'], zipped=True); "
     "time.sleep(0.3)",
     "while a model is built": "app.choosing.load('resnet152', 'none'); time.sleep(0.3)",
     "with two forked workers": f"{VGG}\n    loader = torch.utils.data.DataLoader(Numbers(), "

@@ -1,4 +1,4 @@
-"""The public fault cases of widgets, each by its name: A14, A26 and A34 a to g."""
+"""What widgets have been reported to get wrong elsewhere, each by its name."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def until(condition: Any, seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
-# A14: old hooks survive re-running a cell.
+# Old hooks survive re-running a cell.
 
 
-def test_a14_three_apps_record_each_layer_once_and_a_users_own_hooks_remain(
+def test_three_apps_record_each_layer_once_and_a_users_own_hooks_remain(
     model: LoadedModel,
 ) -> None:
     calls: list[str] = []
@@ -79,10 +79,10 @@ def test_a14_three_apps_record_each_layer_once_and_a_users_own_hooks_remain(
     own.remove()
 
 
-# A26: eval() forgotten.
+# Eval() forgotten.
 
 
-def test_a26_batch_norm_and_dropout_stand_still_and_the_users_mode_comes_back() -> None:
+def test_batch_norm_and_dropout_stand_still_and_the_users_mode_comes_back() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.ReLU())
     net.train()
@@ -100,10 +100,10 @@ def test_a26_batch_norm_and_dropout_stand_still_and_the_users_mode_comes_back() 
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
 
 
-# A34: widget events.
+# Widget events.
 
 
-def test_a34_a_the_value_of_ipywidgets_own_upload_control_is_taken(app: Explorer) -> None:
+def test_the_value_of_ipywidgets_own_upload_control_is_taken(app: Explorer) -> None:
     data = png()
     app.image = ({"name": "v8.png", "type": "image/png", "content": memoryview(data)},)
     assert app.image.name == "v8.png"
@@ -111,7 +111,7 @@ def test_a34_a_the_value_of_ipywidgets_own_upload_control_is_taken(app: Explorer
     assert app.image.name == "v7.png"
 
 
-def test_a34_b_the_same_file_again_counts_as_new_and_runs_again(
+def test_the_same_file_again_counts_as_new_and_runs_again(
     app: Explorer, model: LoadedModel, image_page: Any
 ) -> None:
     forwards = forwards_of(model)
@@ -125,9 +125,7 @@ def test_a34_b_the_same_file_again_counts_as_new_and_runs_again(
     assert len(forwards) == 2
 
 
-def test_a34_c_an_empty_upload_gets_advice_and_nothing_is_lost(
-    app: Explorer, image_page: Any
-) -> None:
+def test_an_empty_upload_gets_advice_and_nothing_is_lost(app: Explorer, image_page: Any) -> None:
     app.image = sample_image()
     with pytest.raises(ImageError, match=r"No file has arrived.*10 MB"):
         app.image = ()
@@ -138,7 +136,7 @@ def test_a34_c_an_empty_upload_gets_advice_and_nothing_is_lost(
     assert app.image_input.max_bytes == app.max_bytes == 50_000_000
 
 
-def test_a34_d_a_handler_that_fails_is_a_text_in_the_widget(
+def test_a_handler_that_fails_is_a_text_in_the_widget(
     app: Explorer, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(**_options: Any) -> bool:
@@ -150,7 +148,7 @@ def test_a34_d_a_handler_that_fails_is_a_text_in_the_widget(
     assert "RuntimeError" in app.alert["traceback"]
 
 
-def test_a34_e_one_tick_is_one_run(
+def test_one_tick_is_one_run(
     app: Explorer, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forwards = forwards_of(model)
@@ -178,7 +176,7 @@ class Shy(nn.Module):
         return self.bright(y) if x.mean() > 0.5 else y
 
 
-def test_a34_f_a_layer_that_gives_nothing_this_time_loses_its_old_picture(make_page: Any) -> None:
+def test_a_layer_that_gives_nothing_this_time_loses_its_old_picture(make_page: Any) -> None:
     model = LoadedModel(Shy(), "shy", "as passed in", True)
     app = explore(model, png(250), ["bright"], run=False)
     page = make_page(app.gallery)
@@ -196,7 +194,7 @@ def test_a34_f_a_layer_that_gives_nothing_this_time_loses_its_old_picture(make_p
     app.close()
 
 
-def test_a34_g_one_picture_is_published_per_run_and_no_figure_as_a_value(
+def test_one_picture_is_published_per_run_and_no_figure_as_a_value(
     app: Explorer, gallery_page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[dict[str, Any]] = []
@@ -247,3 +245,62 @@ def test_a_run_draws_each_card_once(
     assert app.figures == app.figures
     assert app.figures != type(app.figures)(app.gallery)
     assert sorted(drawn) == sorted(labels * 2)
+
+
+# What two threads change at once.
+
+
+def test_a_model_set_by_the_user_while_another_is_moved_is_taken(
+    app: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = nn.Sequential(nn.Conv2d(3, 2, 1))
+    moved = LoadedModel(nn.Sequential(nn.Conv2d(3, 5, 1)), "moved", "none", False)
+    shown = Explorer.show_model
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(self: Explorer) -> None:
+        if self.model is moved and not inside.is_set():
+            inside.set()
+            go.wait(0.3)  # the user's assignment comes now, and waits for its turn
+        shown(self)
+
+    monkeypatch.setattr(Explorer, "show_model", slow)
+    worker = threading.Thread(target=app.swap_model, args=(moved,))
+    worker.start()
+    assert inside.wait(10)
+    app.model = mine
+    go.set()
+    worker.join(10)
+    assert app.model.module is mine
+    assert app.model_info["name"] == "Sequential"
+    assert app.tree.names == ["", "0"]
+
+
+def test_automatic_runs_asked_for_on_two_threads_at_once_end_in_the_last_state(
+    app: Explorer, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forwards = forwards_of(model)
+    monkeypatch.setattr(running, "_AUTO_DELAY", 0.01)
+    app.image = sample_image()
+    app.auto_run = True
+
+    def tick() -> None:
+        for names in (["conv"], ["fc"], ["conv", "fc"]) * 20:
+            app.tree.selected = names
+
+    threads = [threading.Thread(target=tick) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(
+        lambda: (app.run is not None and set(app.run.layers) >= {"conv", "fc"}) or len(forwards) > 9
+    )
+    assert app.wait(30)
+    time.sleep(0.2)
+    assert app.wait(30)
+    assert [c.layer for c in app.gallery.shown_cards] == ["conv", "fc"]
+    assert app.results.stale == set()
+    count = len(forwards)
+    time.sleep(0.2)
+    assert len(forwards) == count  # no run is left waiting
