@@ -7,8 +7,15 @@ Must not know: models, hooks, files, widgets.
 from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
 from hookviz.render._draw import draw, feature_grid, page_count
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._kinds import FigureKind, Subject, figure_kind, figure_kinds, register
+from hookviz.render._kinds import (
+    Drawing,
+    FigureFacts,
+    FigureKind,
+    Subject,
+    figure_kind,
+    figure_kinds,
+    register,
+)
 from hookviz.render._levels import Levels, to_levels
 from hookviz.render._measure import Extents, extents, moments
 from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
@@ -29,11 +36,11 @@ __all__ = [
     "Drawing",
     "DrawingOptions",
     "Extents",
+    "FigureFacts",
     "FigureKind",
     "Flag",
     "GridOptions",
     "Levels",
-    "PictureFacts",
     "Scaling",
     "SingleChannels",
     "Subject",

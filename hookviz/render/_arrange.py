@@ -1,7 +1,6 @@
-"""A tensor turned so that its channels, rows and columns are where the pictures expect them.
+"""One sample of a tensor turned to (C, H, W), with a sentence on how its axes were read.
 
-In: an activation's tensor. Out: (C, H, W) of one sample as a view on the same device, with a
-sentence on how its axes were read. Must not know: colors, or how anything is drawn.
+What can be read is drawn; what cannot is one sentence for its layer, here for all figures.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from hookviz.errors import HookvizError, RenderError
 from hookviz.render._kinds import figure_kind, kind_of_record
 from hookviz.render._measure import comparable
 from hookviz.render._options import GridOptions, first_line
-
-__all__ = ["Arranged", "Source", "arrange", "plain_tensor"]
 
 Source = Activation | Tensor
 
@@ -59,7 +56,7 @@ class Arranged:
 
     @property
     def noun(self) -> str:
-        """What one picture is called: "map", "feature", "value", "signal" or "head"."""
+        """What one tile is called: "map", "feature", "value", "signal" or "head"."""
         return figure_kind(self.kind).noun
 
     @property

@@ -1,7 +1,4 @@
-"""The pieces that matplotlib draws: the figure, a mosaic shown pixel for pixel, small texts.
-
-In: arrays of colors, labels. Out: artists on a Figure. Must not know: tensors, layers, options.
-"""
+"""The pieces that matplotlib draws: the figure, a mosaic shown pixel for pixel, small texts."""
 
 from __future__ import annotations
 
@@ -27,8 +24,6 @@ from hookviz.render._glyphs import Label
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
-
-__all__ = ["Captions", "GridFigure", "Mosaic", "add_mosaic", "figure_of", "pixels_of", "png_of"]
 
 
 class GridFigure(Figure):
@@ -125,8 +120,8 @@ class Mosaic(AxesImage):
         return self._upturned, round(box.x0), round(box.y0), IdentityTransform()
 
 
-class PictureAxes(Axes):
-    """Axes made without the grid lines that a picture never has, which halves their cost."""
+class PlainAxes(Axes):
+    """Axes made without the grid lines that a figure never has, which halves their cost."""
 
     _ready = False
 
@@ -174,7 +169,7 @@ def add_axes(figure: Figure, left: int, top: int, width: int, height: int) -> Ax
         width / figure.bbox.width,
         height / figure.bbox.height,
     )
-    axes = PictureAxes(figure, fractions)
+    axes = PlainAxes(figure, fractions)
     axes._ready = True  # noqa: SLF001  # its own flag
     figure.add_axes(axes)
     return axes

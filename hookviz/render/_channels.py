@@ -12,14 +12,12 @@ from torch import Tensor
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._arrange import arrange
-from hookviz.render._drawing import PictureFacts
+from hookviz.render._kinds import FigureFacts
 from hookviz.render._levels import take, to_levels
 from hookviz.render._measure import extents
 from hookviz.render._options import GridOptions, in_a_sentence, whole
 from hookviz.render._palette import ColorTable, choose_cmap, color_table, colored
 from hookviz.render._scaling import scaling
-
-__all__ = ["ChannelImage", "SingleChannels", "single_channel"]
 
 _BATCH = 2_000_000  # activations scaled at a time
 
@@ -130,7 +128,7 @@ def single_channel(
     options: GridOptions | None = None,
     factor: int = 1,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> NDArray[np.uint8]:
     """One channel as an image of one pixel (or ``factor`` by ``factor``) per activation.
 

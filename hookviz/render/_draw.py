@@ -16,20 +16,17 @@ from hookviz.errors import RenderError
 # Importing a module of a figure kind makes the kind known.
 from hookviz.render import _bars, _filters, _maps, _statistics  # noqa: F401
 from hookviz.render._arrange import arrange
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._kinds import Subject
+from hookviz.render._kinds import Drawing, FigureFacts, Subject
 from hookviz.render._measure import extents
 from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
 from hookviz.render._selection import choose_channels, pages_of
-
-__all__ = ["draw", "feature_grid", "page_count"]
 
 
 def draw(
     source: Activation | Tensor,
     options: GridOptions | None = None,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
     background: NDArray[np.uint8] | None = None,
     categories: Sequence[str] = (),
 ) -> Drawing:
@@ -58,7 +55,7 @@ def draw(
     """
     options = options or GridOptions()
     image = _checked(background, options)
-    facts = facts or PictureFacts()
+    facts = facts or FigureFacts()
     size = facts.input_size
     if size is None and image is not None:
         size = (image.shape[0], image.shape[1])
@@ -89,7 +86,7 @@ def _checked(background: Any, options: GridOptions) -> NDArray[np.uint8] | None:
 def feature_grid(
     source: Activation | Tensor,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
     background: NDArray[np.uint8] | None = None,
     categories: Sequence[str] = (),
     **options: Unpack[DrawingOptions],
@@ -123,7 +120,7 @@ def page_count(
     source: Activation | Tensor,
     options: GridOptions | None = None,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> int:
     """How many pages ``draw`` has for these options; 1 for vectors and statistics.
 
@@ -143,7 +140,7 @@ def page_count(
         >>> page_count(torch.zeros(1, 512, 2, 2)), page_count(torch.zeros(1, 1000))
         (8, 1)
     """
-    options, facts = options or GridOptions(), facts or PictureFacts()
+    options, facts = options or GridOptions(), facts or FigureFacts()
     arranged = arrange(source, options, facts.input_size)
     if not Subject(source, arranged, options, facts).kind.paged:
         return 1

@@ -17,8 +17,6 @@ from hookviz.render._kinds import FigureKind, register
 from hookviz.render._maps import draw_maps
 from hookviz.render._options import GridOptions
 
-__all__: list[str] = []
-
 _AXES = ("outputs", "inputs", "rows", "columns")
 
 

@@ -1,8 +1,5 @@
 """Small text as pixels.
 
-In: texts, a font, a size. Out: widths, and how much ink each pixel takes. Must not know: what the
-texts say.
-
 Any text may come: names of files, layers and classes are other people's. Every text is therefore
 made `legible` before it is measured or drawn, here and nowhere else; both take the same characters.
 
@@ -20,8 +17,6 @@ import numpy as np
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from numpy.typing import NDArray
 from PIL import ImageFont, features
-
-__all__ = ["Face", "Label"]
 
 _MISSING = "□"
 

@@ -1,6 +1,6 @@
 """Figure kinds: the ways in which a record becomes a figure.
 
-A kind is one object: what it is called, what its pictures and channels are called, whether it
+A kind is one object: what it is called, what its tiles and channels are called, whether it
 takes pages and lies over the image, and how it is drawn. Which kind a record gets follows from
 what the record is and how its axes are read (`arrange`); ``GridOptions.figure`` asks for another
 one by name, so that every figure can be shown, exported and reproduced alike.
@@ -13,8 +13,8 @@ an import of that module in ``_draw.py``; and, where it has options of its own, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hookviz._text import shape_text
 from hookviz.errors import RenderError, did_you_mean
-from hookviz.render._drawing import Drawing, PictureFacts
+from hookviz.render._artists import pixels_of, png_of
 from hookviz.render._options import GridOptions
 from hookviz.render._sheet import Header
 
@@ -35,7 +35,93 @@ if TYPE_CHECKING:
 
     Arrange = Callable[[Activation, GridOptions], Arranged]
 
-__all__ = ["FigureKind", "Subject", "figure_kind", "figure_kinds", "kind_of_record", "register"]
+
+@dataclass(frozen=True)
+class FigureFacts:
+    """What a figure says about where its values come from. All of it may stay empty.
+
+    Attributes:
+        model: Name of the model.
+        weights: Which weights it has.
+        trained: False puts UNTRAINED on the figure.
+        image: Name of the image.
+        input_size: (height, width) of what the network saw, in pixels: finds patch grids and
+            settles which axes are rows and columns.
+    """
+
+    model: str = ""
+    weights: str = ""
+    trained: bool = True
+    image: str = ""
+    input_size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """One page, drawn.
+
+    Attributes:
+        figure: A matplotlib Figure with an Agg canvas, registered nowhere.
+        channels: Index of each channel drawn, in the order drawn.
+        page: Which page, from 0.
+        pages: How many there are.
+        total: Channels chosen, over all pages.
+        kind: Name of the figure kind: "maps", "tokens", "volume", "signal", "attention", "bars",
+            "statistics" or "filters".
+        scale: The sentence on the figure.
+        vmin: Value of the first color; None where each channel has its own.
+        vmax: Value of the last color; None likewise.
+        tile_ranges: (first, last) value of the colors of each channel drawn.
+        cmap: Name of the colormap used.
+        nan: NaN values in the sample, all channels.
+        posinf: +Inf values.
+        neginf: −Inf values.
+        below: Values clipped at the low end.
+        above: Values clipped at the high end.
+        dead: Channels that are zero everywhere, of all channels.
+        axes: How the tensor's axes were read.
+        notes: Further sentences on the figure.
+        options: What it was drawn with.
+        places: (top, left, height, width) in pixels of each tile; () for bars.
+    """
+
+    figure: Figure
+    channels: tuple[int, ...]
+    page: int
+    pages: int
+    total: int
+    kind: str
+    scale: str
+    vmin: float | None
+    vmax: float | None
+    tile_ranges: tuple[tuple[float, float], ...]
+    cmap: str
+    nan: int
+    posinf: int
+    neginf: int
+    below: int
+    above: int
+    dead: tuple[int, ...]
+    axes: str
+    notes: tuple[str, ...]
+    options: GridOptions
+    places: tuple[tuple[int, int, int, int], ...] = field(default=())
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """(height, width, 4) uint8 RGBA as drawn; a copy."""
+        return pixels_of(self.figure).copy()
+
+    def png_bytes(
+        self, compress_level: int = 1, metadata: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The page as a PNG, exactly ``options.width`` pixels wide.
+
+        Args:
+            compress_level: 0 to 9; 1 is fast, 6 smaller.
+            metadata: Text keys to write; nothing else is written, so that the same page gives
+                the same bytes.
+        """
+        return png_of(self.figure, compress_level, metadata)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +131,11 @@ class FigureKind:
     Attributes:
         name: Of the kind, for example "maps".
         draw: Draws one page of a subject.
-        noun: What one picture is called, for example "map".
+        noun: What one tile is called, for example "map".
         channel_noun: What its index counts, for example "channel".
         value_noun: What one value is called, for example "activation".
-        paged: Whether many pictures are spread over pages; else everything stands on one.
-        on_image: Whether its pictures may be laid over the image.
+        paged: Whether many tiles are spread over pages; else everything stands on one.
+        on_image: Whether its tiles may be laid over the image.
         by_name: Whether ``GridOptions.figure`` may ask for it, whatever the record is.
         record: The kind of records that are always drawn so, for example "weight"; "" for none.
         arrange: How such a record is turned to (C, H, W).
@@ -106,7 +192,7 @@ class Subject:
     source: Source
     arranged: Arranged
     options: GridOptions
-    facts: PictureFacts
+    facts: FigureFacts
     image: NDArray[np.uint8] | None = None
     categories: tuple[str, ...] = ()
 

@@ -1,8 +1,7 @@
-"""The one place where a tensor becomes a picture.
+"""Values to levels: uint8 from 0 at the low end of a range to 255 at its high end, and flags.
 
-In: (n, H, W) maps on any device, and the range that each is to show. Out: uint8 levels, 0 for the
-range's low end and 255 for its high end, with flags for what has no level. Must not know:
-colors, figures, what the maps are.
+The values are scaled where the tensor is; only levels leave its device. Nothing here depends on
+torch's default device or dtype, and no tensor is kept between calls.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from torch import Tensor
 
 from hookviz.render._measure import widened
 from hookviz.render._palette import Flag
-
-__all__ = ["Levels", "take", "to_levels"]
 
 _NARROW = (
     torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int16, torch.bool,

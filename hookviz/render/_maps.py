@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from hookviz.render import _measure as measure
 from hookviz.render._arrange import Arranged
 from hookviz.render._artists import add_mosaic
-from hookviz.render._drawing import Drawing
 from hookviz.render._glyphs import Face
-from hookviz.render._kinds import FigureKind, Subject, register
+from hookviz.render._kinds import Drawing, FigureKind, Subject, register
 from hookviz.render._levels import Levels, take, to_levels
 from hookviz.render._measure import Extents
 from hookviz.render._number_format import share, value
@@ -29,14 +28,10 @@ from hookviz.render._sheet import (
     legend_of,
     page_sentence,
     pixel_sentence,
-    place_side,
     resized,
-    side_height,
     tile_size,
 )
 from hookviz.render._tile_grid import TileGrid, choose_grid, compose, enlarge
-
-__all__ = ["draw_maps"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +105,7 @@ def draw_maps(subject: Subject) -> Drawing:
         "" if behind is None else f"laid over the input at {100 * options.opacity:.0f} %",
         pixel_sentence(arranged, grid, options),
     )
-    height = max(grid.shape[0], side_height(sheet, side, column) if side else 0)
+    height = max(grid.shape[0], sheet.side_height(side, column) if side else 0)
     header = subject.header(said, legend_of(found, scale, page.table))
     figure = sheet.open(header, height)
     left, top = sheet.margin + aside + tiles.aside, sheet.top
@@ -127,7 +122,7 @@ def draw_maps(subject: Subject) -> Drawing:
             scale.ends,
             clipped=(scale.below > 0, scale.above > 0),
         )
-    place_side(sheet, figure, side, column)
+    sheet.place_side(figure, side, column)
     sheet.close(figure)
     return subject.drawing(
         figure,
@@ -283,7 +278,7 @@ def _neutral(
 def _overlaid(
     tiles: NDArray[np.uint32], background: NDArray[np.uint8], opacity: float
 ) -> NDArray[np.uint32]:
-    """Colors laid over a gray version of the picture, which has the tiles' size."""
+    """Colors laid over a gray version of the image, which has the tiles' size."""
     gray = background.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
     rgba = tiles.view(np.uint8).reshape(*tiles.shape, 4)
     for channel in range(3):

@@ -1,8 +1,4 @@
-"""What the values of a layer are, channel by channel, counted where the tensor is.
-
-In: (C, H, W) maps on any device, in any real dtype. Out: a few numbers per channel as float64
-arrays. Must not know: colors, figures, options.
-"""
+"""What the values of a layer are, channel by channel, counted where the tensor is."""
 
 from __future__ import annotations
 
@@ -12,22 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-__all__ = [
-    "Extents",
-    "Moments",
-    "clipped",
-    "correlation",
-    "extents",
-    "fetch",
-    "histogram",
-    "max_map",
-    "mean_map",
-    "moments",
-    "percentiles",
-    "principal_components",
-    "widened",
-]
 
 Numbers = NDArray[np.float64]
 

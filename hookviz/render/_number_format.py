@@ -1,18 +1,13 @@
-"""How numbers and long names are written on a figure.
-
-In: numbers, texts. Out: short texts. Must not know: figures, fonts, tensors.
-"""
+"""How numbers and long names are written on a figure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-__all__ = ["counted", "middle_ellipsis", "share", "value"]
-
 
 def value(number: float, digits: int = 3) -> str:
-    """A number as it is written beside a picture, with a true minus sign.
+    """A number as it is written on a figure, with a true minus sign.
 
     Examples:
         >>> value(-344.06), value(0.00012345), value(12.0), value(1.5e9)

@@ -13,18 +13,6 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 from hookviz.errors import RenderError, did_you_mean
 from hookviz.render._palette import colormaps
 
-__all__ = [
-    "AXES",
-    "ORDERS",
-    "SCALES",
-    "SUMMARIES",
-    "DrawingOptions",
-    "GridOptions",
-    "first_line",
-    "in_a_sentence",
-    "parse_channels",
-]
-
 Scale = Literal["auto", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
 Axes = Literal[
     "auto",
@@ -45,8 +33,19 @@ AXES: tuple[str, ...] = get_args(Axes)
 ORDERS: tuple[str, ...] = ("index", "mean", "max", "variance", "sparsity", "norm", "similarity")
 SUMMARIES: tuple[str, ...] = ("mean", "max", "pca")
 
+# The smallest legal value of each whole number.
+_WHOLE = {
+    "per_page": 1, "page": 0, "sample": 0, "frame": 0, "top": 1, "ncols": 1, "width": 200,
+    "input_channel": 0, "output_channel": 0,
+}  # fmt: skip
+_LEGAL: dict[str, tuple[str | None, ...]] = {
+    "scale": SCALES,
+    "axes": AXES,
+    "shrink": get_args(Shrink),
+    "style": (None, *get_args(Style)),
+}
 _MAX_PIXELS_WIDE = 20_000
-_MAX_CHANNEL = 10_000_000
+_MAX_CHANNEL = 10_000_000  # more than any layer has; a range of more would fill the memory
 
 
 class DrawingOptions(TypedDict, total=False):
@@ -175,35 +174,30 @@ class GridOptions:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "per_page", whole("per_page", self.per_page, low=1))
-        set_(self, "page", whole("page", self.page))
-        set_(self, "sample", whole("sample", self.sample))
-        set_(self, "width", whole("width", self.width, low=200, high=_MAX_PIXELS_WIDE))
-        for name in ("frame", "top", "ncols", "input_channel", "output_channel"):
+        for name, low in _WHOLE.items():
             value = getattr(self, name)
-            if value is not None:
-                set_(self, name, whole(name, value, low=1 if name in ("top", "ncols") else 0))
+            if value is not None or getattr(GridOptions, name) is not None:
+                high = _MAX_PIXELS_WIDE if name == "width" else None
+                set_(self, name, whole(name, value, low, high))
         set_(self, "dpi", number("dpi", self.dpi, low=20.0, high=1200.0))
         for name in ("vmin", "vmax"):
             if getattr(self, name) is not None:
                 set_(self, name, number(name, getattr(self, name)))
-        one_of("scale", self.scale, SCALES)
-        one_of("axes", self.axes, AXES)
-        one_of("shrink", self.shrink, get_args(Shrink))
-        if self.style is not None:
-            one_of("style", self.style, get_args(Style))
-        self._check_cmap()
-        self._check_order()
-        self._check_range()
-        self._check_tiles()
+        for name, legal in _LEGAL.items():
+            one_of(name, getattr(self, name), legal)
+        for part in self.summaries:
+            one_of("summary", part, ("none", *SUMMARIES))
+        if not isinstance(self.overlay, bool):
+            set_(self, "overlay", number("overlay", self.overlay, low=0.0, high=1.0))
         if self.grid is not None:
             rows, columns = pair("grid", self.grid)
             set_(self, "grid", (whole("grid", rows, low=1), whole("grid", columns, low=1)))
         if self.channels is not None:
-            if isinstance(self.channels, str):
-                parse_channels(self.channels)
-            else:
-                set_(self, "channels", parse_channels(self.channels))
+            found = parse_channels(self.channels)
+            set_(self, "channels", self.channels if isinstance(self.channels, str) else found)
+        self._check_cmap()
+        self._check_order()
+        self._check_range()
 
     def _check_cmap(self) -> None:
         name = self.cmap
@@ -254,12 +248,6 @@ class GridOptions:
                 f"vmin and vmax are given, but scale={self.scale!r} does not use them.",
                 remedy="Give both and scale='fixed'.",
             )
-
-    def _check_tiles(self) -> None:
-        if not isinstance(self.overlay, bool):
-            object.__setattr__(self, "overlay", number("overlay", self.overlay, low=0.0, high=1.0))
-        for part in self.summaries:
-            one_of("summary", part, ("none", *SUMMARIES))
 
     @property
     def summaries(self) -> tuple[str, ...]:
@@ -415,12 +403,12 @@ def pair(name: str, value: Any) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def one_of(name: str, value: Any, legal: tuple[str, ...]) -> None:
+def one_of(name: str, value: Any, legal: tuple[str | None, ...]) -> None:
     """Raise RenderError where the value is none of ``legal``."""
     if value not in legal:
         raise RenderError(
             f"{name} is {value!r}; legal are {', '.join(map(repr, legal))}.",
-            remedy=did_you_mean(str(value), legal) or None,
+            remedy=did_you_mean(str(value), map(str, legal)) or None,
         )
 
 

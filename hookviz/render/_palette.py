@@ -19,18 +19,6 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from numpy.typing import NDArray
 
-__all__ = [
-    "ColorTable",
-    "Flag",
-    "Palette",
-    "choose_cmap",
-    "color_table",
-    "colored",
-    "colormaps",
-    "packed",
-    "palette",
-]
-
 Rgb = NDArray[np.uint8]
 
 

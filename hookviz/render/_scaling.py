@@ -1,8 +1,4 @@
-"""Which value is which end of the colors.
-
-In: options and the measured range of each channel. Out: a Scaling with the sentence that stands
-on the figure. Must not know: colors, pixels, figures.
-"""
+"""Which value is which end of the colors, and the sentence about it on the figure."""
 
 from __future__ import annotations
 
@@ -19,8 +15,6 @@ from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._measure import Extents, Numbers
 from hookviz.render._number_format import share, value
 from hookviz.render._options import GridOptions
-
-__all__ = ["Scaling", "scaling", "shared_range"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,4 @@
-"""Which channels are drawn, in which order, on which page.
-
-In: options and what was measured. Out: channel indices. Must not know: colors, figures.
-"""
+"""Which channels are drawn, in which order, on which page."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from hookviz.render._arrange import Arranged
 from hookviz.render._kinds import figure_kind
 from hookviz.render._measure import Extents, Numbers
 from hookviz.render._options import GridOptions, parse_channels
-
-__all__ = ["choose_channels", "page_of", "pages_of"]
 
 
 def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) -> tuple[int, ...]:
@@ -84,7 +79,7 @@ def _key(arranged: Arranged, found: Extents, name: str, reference: str) -> Numbe
 
 
 def pages_of(total: int, options: GridOptions, *, paged: bool) -> int:
-    """How many pages ``total`` pictures take; 1 where they are not paged."""
+    """How many pages ``total`` tiles take; 1 where they are not paged."""
     return -(-total // options.per_page) if paged else 1
 
 

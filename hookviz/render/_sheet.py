@@ -25,23 +25,6 @@ if TYPE_CHECKING:
     from hookviz.render._measure import Extents
     from hookviz.render._scaling import Scaling
 
-__all__ = [
-    "Header",
-    "Sheet",
-    "SideTile",
-    "bar_width",
-    "dead_sentence",
-    "input_tile",
-    "legend_of",
-    "page_sentence",
-    "pixel_sentence",
-    "place_side",
-    "resized",
-    "side_height",
-    "ticks",
-    "tile_size",
-]
-
 Legend = tuple[tuple[tuple[int, int, int], str], ...]
 
 _MAX_PIXELS = 250_000_000  # of 4 bytes
@@ -49,13 +32,13 @@ _MAX_PIXELS = 250_000_000  # of 4 bytes
 
 @dataclass(frozen=True)
 class Header:
-    """The texts above a picture.
+    """The texts above a figure.
 
     Attributes:
         title: The layer.
         details: Beside it: type, shape, dtype.
         sentences: Under it, each whole; joined by middle dots and wrapped.
-        source: At the right: model and picture.
+        source: At the right: model and image.
         badge: A word that must not be overlooked, or "".
         legend: Colors with what they stand for.
     """
@@ -178,7 +161,6 @@ class Sheet:
         height: int,
         table: ColorTable,
         ends: tuple[float, float] | None,
-        names: tuple[str, str] = ("min", "max"),
         clipped: tuple[bool, bool] = (False, False),
     ) -> Axes:
         """A slim bar of all 256 colors with the values that they stand for.
@@ -189,8 +171,7 @@ class Sheet:
             top: Pixel of its upper edge.
             height: Of bar and end marks together.
             table: Colors.
-            ends: Values of the first and last color; None writes ``names`` there.
-            names: What the ends are where they differ from map to map.
+            ends: Values of the first and last color; None where they differ from map to map.
             clipped: Whether values lie below, above: their color is shown past the end.
         """
         wide, mark = self.px(8), self.px(7) if any(clipped) else 0
@@ -210,13 +191,37 @@ class Sheet:
                 add_mosaic(figure, block, left, row)
         x, half = left + wide + self.px(4), self.px(2.6)
         if ends is None:
-            self.write(names[1], x, top + half * 2)
-            self.write(names[0], x, top + height)
+            self.write("max", x, top + half * 2)
+            self.write("min", x, top + height)
         else:
             for place, text in ticks(ends, max(2, height // self.px(34))):
                 y = top + round((1.0 - place) * (height - 1)) + half
                 self.write(text, x, min(max(y, top + 2 * half), top + height))
         return axes
+
+    def side_height(self, tiles: list[SideTile], width: int) -> int:
+        """Pixels that the column takes."""
+        texts = sum(self.px(9.5) * len(tile.caption) + self.px(9) for tile in tiles)
+        return texts + sum(tile_size(tile.colors.shape, width)[0] for tile in tiles)
+
+    def place_side(self, figure: Figure, tiles: list[SideTile], width: int) -> None:
+        """Draw the tiles under each other, their captions above them."""
+        face, left, top = self.face(7.0), self.margin, self.top
+        for tile in tiles:
+            for number, text in enumerate(tile.caption):
+                top += self.px(9.5)
+                color = self.palette.ink if number == 0 else None
+                text = middle_ellipsis(text, width, face.width)
+                self.write(text, left, top - self.px(3.2), 7.0, color)
+            size = tile_size(tile.colors.shape, width)
+            if tile.smooth:
+                rgb = tile.colors.view(np.uint8).reshape(*tile.colors.shape, 4)[..., :3]
+                colors = packed(resized(np.ascontiguousarray(rgb), size))
+            else:
+                colors = enlarge(tile.colors[None], size)[0]
+            rgba = np.ascontiguousarray(colors).view(np.uint8).reshape(*size, 4)
+            add_mosaic(figure, rgba, left, top).set_label(tile.caption[0])
+            top += size[0] + self.px(9)
 
 
 def ticks(ends: tuple[float, float], count: int) -> list[tuple[float, str]]:
@@ -391,29 +396,3 @@ def tile_size(shape: tuple[int, ...], width: int) -> tuple[int, int]:
     if height > 2 * width:
         return 2 * width, max(8, round(shape[1] * 2 * width / shape[0]))
     return height, width
-
-
-def side_height(sheet: Sheet, tiles: list[SideTile], width: int) -> int:
-    """Pixels that the column takes."""
-    texts = sum(sheet.px(9.5) * len(tile.caption) + sheet.px(9) for tile in tiles)
-    return texts + sum(tile_size(tile.colors.shape, width)[0] for tile in tiles)
-
-
-def place_side(sheet: Sheet, figure: Figure, tiles: list[SideTile], width: int) -> None:
-    """Draw the tiles under each other, their captions above them."""
-    face, left, top = sheet.face(7.0), sheet.margin, sheet.top
-    for tile in tiles:
-        for number, text in enumerate(tile.caption):
-            top += sheet.px(9.5)
-            color = sheet.palette.ink if number == 0 else None
-            text = middle_ellipsis(text, width, face.width)
-            sheet.write(text, left, top - sheet.px(3.2), 7.0, color)
-        size = tile_size(tile.colors.shape, width)
-        if tile.smooth:
-            rgb = tile.colors.view(np.uint8).reshape(*tile.colors.shape, 4)[..., :3]
-            colors = packed(resized(np.ascontiguousarray(rgb), size))
-        else:
-            colors = enlarge(tile.colors[None], size)[0]
-        rgba = np.ascontiguousarray(colors).view(np.uint8).reshape(*size, 4)
-        add_mosaic(figure, rgba, left, top).set_label(tile.caption[0])
-        top += size[0] + sheet.px(9)

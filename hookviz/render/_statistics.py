@@ -15,14 +15,11 @@ from hookviz.activation import Activation
 from hookviz.render import _measure as measure
 from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._bars import bare_axes, plain_units
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._kinds import FigureKind, Subject, register
+from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, register
 from hookviz.render._measure import Extents, Numbers
 from hookviz.render._number_format import counted, share, value
 from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
 from hookviz.render._sheet import Sheet, ticks
-
-__all__ = ["ChannelStatistics", "channel_statistics", "draw_statistics", "layer_statistics"]
 
 _BINS = 120  # of the histogram: about five pixels each on a page of usual width
 
@@ -70,7 +67,7 @@ def channel_statistics(
     source: Activation | Tensor,
     options: GridOptions | None = None,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> ChannelStatistics:
     """Minimum, maximum, mean, variance and zeros of each channel of one sample.
 
@@ -138,7 +135,7 @@ def _statistics(found: Extents, moments: measure.Moments) -> ChannelStatistics:
 def layer_statistics(
     source: Activation | Tensor,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
     **options: Unpack[DrawingOptions],
 ) -> Figure:
     """A small figure: histogram, numbers, and the range and mean of every channel.
@@ -168,7 +165,7 @@ def draw_statistics(
     source: Activation | Tensor,
     options: GridOptions | None = None,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> Drawing:
     """The same as a Drawing.
 
@@ -184,7 +181,7 @@ def draw_statistics(
         RenderError: The tensor or an option does not allow it.
     """
     options = (options or GridOptions()).replace(figure="statistics", page=0)
-    facts = facts or PictureFacts()
+    facts = facts or FigureFacts()
     arranged = arrange(source, options, facts.input_size)
     with in_a_sentence(f"a tensor of shape {arranged.shape}"):
         return _draw(Subject(source, arranged, options, facts))

@@ -47,6 +47,8 @@ class Card:
         page: Which page, from 0.
         collapsed: Whether only the head is shown.
         statistics: Whether the statistics are shown in place of the maps.
+        filters: Whether the layer's filters are shown in place of the maps.
+        has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
         origin: Where the values come from; None is what the gallery says.
         version: Grows with every change of what is to be drawn. No two cards ever share one: a
@@ -63,6 +65,8 @@ class Card:
     page: int = 0
     collapsed: bool = False
     statistics: bool = False
+    filters: bool = False
+    has_filters: bool = False
     stale: bool = False
     origin: Origin | None = None
     version: int = 0
@@ -112,6 +116,7 @@ class Card:
             "stale": self.stale,
             "collapsed": self.collapsed,
             "statistics": self.statistics,
+            "filters": self.filters if self.has_filters else None,
             "version": self.version,
         }
 

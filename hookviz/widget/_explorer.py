@@ -21,7 +21,7 @@ from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
-from hookviz.run import Run
+from hookviz.run import Run, has_filters, layer_weights
 from hookviz.widget._about import AboutLayer
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
@@ -231,6 +231,7 @@ class Explorer(Part):
             part.show_alerts_in(self._show_alert)
         self.jobs.reopen()
         super().open()
+        self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting(self._renew_still)
         self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
@@ -451,6 +452,9 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
+                with_filters={
+                    n for n in origins if has_filters(self.model.module.get_submodule(n))
+                },
                 order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()

@@ -119,7 +119,8 @@ class Exporting:
             raise ExportError("The chosen card has nothing to export.", remedy="Choose another.")
         found = app.results.get(card.layer)
         options |= {"options": app.gallery.options_of(card), "all_pages": False}
-        return None if found is None else found.run, [card.activation]
+        record = app.gallery.record_of(card) or card.activation
+        return None if found is None else found.run, [record]
 
     def _of_layers(
         self, scope: str, options: dict[str, Any]

@@ -23,7 +23,7 @@ from hookviz.capture import layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel, feed, find_input_size
-from hookviz.render import PictureFacts
+from hookviz.render import FigureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
@@ -98,7 +98,7 @@ def origin_of(model: Any, picture: Any, received: Any) -> Origin:
     """
     _, _, height, width = received.tensor.shape
     return Origin(
-        PictureFacts(
+        FigureFacts(
             model=model.name,
             weights=model.weights,
             trained=model.trained,

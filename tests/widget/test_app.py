@@ -730,3 +730,36 @@ class TestLife:
         assert "features.28" in app.tree.names
         assert isinstance(app.gallery, MapGallery)
         app.close()
+
+
+class TestFilters:
+    def test_a_card_shows_its_layers_filters_and_exports_them(
+        self, app: Explorer, gallery_page: Any, tmp_path: Any
+    ) -> None:
+        gallery_page.look()
+        ready(app, "conv", "relu")
+        app.start_run()
+        assert app.wait(30)
+        known = {card["layer"]: card["filters"] for card in app.gallery.cards}
+        assert known == {"conv": False, "relu": None}  # a ReLU has none
+        gallery_page.say("filters", key="conv#1", on=True)
+        assert app.wait(30)
+
+        def facts() -> dict[str, Any]:
+            pixels = [m for m, _ in gallery_page.heard if m["type"] == "pixels"]
+            return [m for m in pixels if m["key"] == "conv#1"][-1]
+
+        assert facts()["shape"] == "6×3×3×3"
+        assert "filters" in facts()["alt"]
+        # what the view says of activations does not touch them
+        gallery_page.say("view", changes={"channels": "2", "overlay": True})
+        assert app.wait(30)
+        assert facts()["channels"] == 6
+        app.exporting.start(["grids"], "grid", "conv#1", folder=str(tmp_path))
+        assert app.wait(30)
+        assert any("weight" in path.name for path in tmp_path.rglob("*.png"))
+        gallery_page.say("statistics", key="conv#1", on=True)
+        card = app.gallery.card("conv#1")
+        assert (card.statistics, card.filters) == (True, False)
+        gallery_page.say("filters", key="relu#1", on=True)
+        assert not app.gallery.card("relu#1").filters

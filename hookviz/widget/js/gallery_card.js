@@ -6,7 +6,7 @@ import { sentence, worded } from "./wording.js";
 /**
  * @typedef {{key: string, layer: string, call: number, calls: number, leaf: string,
  *   leaves: string[], type: string, state: string, reason: string, stale: boolean,
- *   collapsed: boolean, statistics: boolean, version: number}} CardState
+ *   collapsed: boolean, statistics: boolean, filters: boolean | null, version: number}} CardState
  */
 /**
  * What comes with a picture.
@@ -54,6 +54,8 @@ export class Card {
       onchange: () => send({ type: "leaf", key, leaf: this.leaf.value }) });
     this.statistics = button("statistics", icon("chart"), () =>
       send({ type: "statistics", key, on: !this.state?.statistics }));
+    this.filters = button("filters", icon("filters"), () =>
+      send({ type: "filters", key, on: !this.state?.filters }));
     this.prev = button("prev", icon("left"), () => this.turn(-1));
     this.next = button("next", icon("chevron"), () => this.turn(1));
     this.number = h("input", { hv: "page", class: "hv-input hv-page", type: "number", min: "1",
@@ -69,7 +71,7 @@ export class Card {
       h("header", { class: "hv-card-head" }, this.collapse,
         h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
         this.facts,
-        h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.statistics)),
+        h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.filters, this.statistics)),
       this.body);
   }
 
@@ -122,6 +124,8 @@ export class Card {
     this.collapse.setAttribute("aria-expanded", String(!state.collapsed));
     label(this.statistics, `Statistics of ${full}`);
     this.statistics.setAttribute("aria-pressed", String(state.statistics));
+    label(this.filters, `Filters of ${full}`);
+    this.filters.setAttribute("aria-pressed", String(Boolean(state.filters)));
     label(this.prev, `Previous page of ${full}`);
     label(this.next, `Next page of ${full}`);
     this.number.setAttribute("aria-label", `Page of ${full}`);
@@ -132,6 +136,7 @@ export class Card {
     this.leaf.value = state.leaf;
     const captured = state.state === "shown";
     this.statistics.hidden = !captured;
+    this.filters.hidden = !captured || (state.filters ?? null) === null;
     if (!captured) {
       showBytes(this.img, null);
       delete this.img.dataset.version;

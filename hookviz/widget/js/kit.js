@@ -33,6 +33,7 @@ const SVG = {
   close: '<path d="M4 4l8 8M12 4l-8 8"/>',
   left: '<path d="M10 4L6 8l4 4"/>',
   chart: '<path d="M3 13V8M7 13V3M11 13V6M2 13.5h12"/>',
+  filters: '<rect x="2.5" y="2.5" width="4.5" height="4.5"/><rect x="9" y="2.5" width="4.5" height="4.5"/><rect x="2.5" y="9" width="4.5" height="4.5"/><rect x="9" y="9" width="4.5" height="4.5"/>',
   copy: '<rect x="5.5" y="5.5" width="7" height="8" rx="1"/><path d="M10 5.5V3.5a1 1 0 0 0-1-1H4.5a1 1 0 0 0-1 1V10a1 1 0 0 0 1 1h1"/>',
   export: '<path d="M8 2.5V10M5 7.5l3 3 3-3M3 11v2h10v-2"/>',
   ok: '<path d="M3.5 8.5l3 3 6-7"/>',

@@ -18,6 +18,7 @@ const WORDS = {
   "empty-range": ({ low, high }) => ({ message: `The lowest value, ${low}, must be below the highest, ${high}.`, remedy: "" }),
   "all-dead": ({ noun }) => ({ message: `Each ${noun} is zero everywhere, and dead ${noun}s are hidden.`, remedy: "",
     actions: [{ label: "Show dead channels", do: "show-dead" }] }),
+  "no-filters": () => ({ remedy: "" }),
   "page-too-large": () => ({ remedy: "Choose fewer maps per page." }),
   "overlay-needs-maps": () => ({ message: "These values have no place on the image, so they are drawn without it.", remedy: "" }),
   "download-failed": ({ file, folder, url }) => ({ remedy: `You can also get ${url} elsewhere and put it into ${folder} as ${file}.`,

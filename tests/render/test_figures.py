@@ -1,4 +1,4 @@
-"""Cases A30 to A33 and their kin: dtypes, shapes, scaling, figures."""
+"""Dtypes, shapes, scaling, figures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from PIL import Image
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
+    FigureFacts,
     GridOptions,
-    PictureFacts,
     SingleChannels,
     channel_statistics,
     draw,
@@ -52,7 +52,7 @@ WHOLE = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.b
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE], ids=str)
-def test_a30_every_dtype_is_drawn(dtype):
+def test_every_dtype_is_drawn(dtype):
     tensor = (torch.arange(32).reshape(1, 2, 4, 4) % 7).to(dtype)
     drawing = draw(tensor)
     assert (drawing.vmin, drawing.vmax) == (0.0, 1.0 if dtype is torch.bool else 6.0)
@@ -65,7 +65,7 @@ def test_a30_every_dtype_is_drawn(dtype):
 
 
 @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"])
-def test_a30_rarer_dtypes_are_drawn(name):
+def test_rarer_dtypes_are_drawn(name):
     dtype = getattr(torch, name)
     tensor = (torch.arange(32).reshape(1, 2, 4, 4) % 7).to(dtype)
     drawing = draw(tensor)
@@ -76,7 +76,7 @@ def test_a30_rarer_dtypes_are_drawn(name):
 
 
 @pytest.mark.filterwarnings("ignore:.*[Qq]uantiz.*")  # torch deprecates what is tested here
-def test_a30_quantised_complex_and_sparse():
+def test_quantised_complex_and_sparse():
     quantised = torch.quantize_per_tensor(torch.rand(1, 2, 4, 4), 0.1, 3, torch.quint8)
     assert "dequantised" in draw(quantised).notes
     number = torch.complex(torch.full((1, 2, 4, 4), 3.0), torch.full((1, 2, 4, 4), 4.0))
@@ -89,7 +89,7 @@ def test_a30_quantised_complex_and_sparse():
     assert draw(huge).posinf == 0
 
 
-def test_a30_values_beyond_the_next_dtype():
+def test_values_beyond_the_next_dtype():
     half = torch.tensor([65504.0, -65504.0, torch.inf, 0.0], dtype=torch.float16)
     drawing = draw(half.reshape(1, 1, 2, 2))
     assert (drawing.vmin, drawing.vmax, drawing.posinf) == (-65504.0, 65504.0, 1)
@@ -105,7 +105,7 @@ def test_a30_values_beyond_the_next_dtype():
     draw_statistics(tiny)
 
 
-def test_a31_vectors_are_bars_with_the_largest_named():
+def test_vectors_are_bars_with_the_largest_named():
     values = torch.zeros(1, 1000)
     values[0, 281], values[0, 7] = 9.5, 3.0
     names = [f"class {i}" for i in range(1000)]
@@ -118,7 +118,7 @@ def test_a31_vectors_are_bars_with_the_largest_named():
     assert "281" in unnamed
 
 
-def test_a31_one_by_one_maps_are_bars_not_blank_tiles():
+def test_one_by_one_maps_are_bars_not_blank_tiles():
     drawing = draw(activation(torch.rand(1, 512, 1, 1), "avgpool", "AdaptiveAvgPool2d"))
     assert drawing.kind == "bars"
     assert "1×1 maps as bars" in said(drawing.figure)
@@ -126,18 +126,18 @@ def test_a31_one_by_one_maps_are_bars_not_blank_tiles():
     assert (last.kind, last.total) == ("bars", 768)
 
 
-def test_a31_swin_blocks_are_maps_of_their_last_axis():
+def test_swin_blocks_are_maps_of_their_last_axis():
     drawing = draw(activation(torch.rand(1, 56, 56, 96), "features.1.0", "SwinTransformerBlock"))
     assert (drawing.kind, drawing.total) == ("maps", 96)
     assert "(N, H, W, C)" in said(drawing.figure)
 
 
-def test_a31_a_batch_says_which_sample():
+def test_a_batch_says_which_sample():
     assert "sample 1 of 4" in said(draw(torch.rand(4, 3, 5, 5), GridOptions(sample=1)).figure)
     assert "sample 1 of 4" in said(draw(torch.rand(4, 30), GridOptions(sample=1)).figure)
 
 
-def test_a32_constant_and_dead_channels_say_so():
+def test_constant_and_dead_channels_say_so():
     tensor = torch.rand(1, 4, 6, 6)
     tensor[0, 1], tensor[0, 2], tensor[0, 3] = 0.0, 255.0, tensor[0, 3] * 1000
     for scale in ("channel", "layer", "symmetric", "percentile"):
@@ -149,7 +149,7 @@ def test_a32_constant_and_dead_channels_say_so():
         assert drawing.scale in said(drawing.figure)
 
 
-def test_a32_one_loud_channel_hides_the_rest_only_on_a_shared_scale():
+def test_one_loud_channel_hides_the_rest_only_on_a_shared_scale():
     tensor = torch.rand(1, 2, 6, 6)
     tensor[0, 1] *= 1000
     top, left, tall, wide = (drawing := draw(tensor, GridOptions(cmap="gray"))).places[0]
@@ -165,7 +165,7 @@ def test_a32_one_loud_channel_hides_the_rest_only_on_a_shared_scale():
     assert any(" … " in text for text in texts(drawing.figure))
 
 
-def test_a32_negatives_choose_a_diverging_map_about_zero():
+def test_negatives_choose_a_diverging_map_about_zero():
     tensor = torch.tensor([-1.0, 0.0, 3.0, 0.5]).reshape(1, 1, 2, 2)
     drawing = draw(tensor, GridOptions(style="light"))
     assert (drawing.vmin, drawing.vmax, drawing.cmap) == (-3.0, 3.0, "RdBu_r")
@@ -174,7 +174,7 @@ def test_a32_negatives_choose_a_diverging_map_about_zero():
     assert draw(tensor.abs()).cmap == "viridis"
 
 
-def test_a32_clipped_values_are_marked_and_counted():
+def test_clipped_values_are_marked_and_counted():
     tensor = torch.arange(100.0).reshape(1, 1, 10, 10)
     drawing = draw(tensor, GridOptions(vmin=10.0, vmax=89.0, scale="fixed", cmap="gray"))
     assert (drawing.below, drawing.above) == (10, 10)
@@ -188,7 +188,7 @@ def test_a32_clipped_values_are_marked_and_counted():
     assert tuple(pixels[top, left, :3]) not in inside
 
 
-def test_a32_nan_and_infinities_have_colors_of_their_own_and_are_counted():
+def test_nan_and_infinities_have_colors_of_their_own_and_are_counted():
     tensor = torch.linspace(0, 1, 64).reshape(1, 1, 8, 8)
     clean = draw(tensor).pixels()
     tensor[0, 0, 3, 3:6] = torch.tensor([torch.nan, torch.inf, -torch.inf])
@@ -221,7 +221,7 @@ def test_a_layer_without_any_finite_value_is_drawn():
         draw(torch.full((1, 3, 4, 4), fill), GridOptions(scale="percentile", order="mean"))
 
 
-def test_a33_a_large_layer_pages_and_says_so():
+def test_a_large_layer_pages_and_says_so():
     tensor = torch.rand(1, 2048, 3, 3)
     assert page_count(tensor) == 32
     drawing = draw(tensor, GridOptions(page=1))
@@ -233,7 +233,7 @@ def test_a33_a_large_layer_pages_and_says_so():
         draw(tensor, GridOptions(page=32))
 
 
-def test_a33_pyplot_never_hears_of_a_figure_and_memory_stays_flat():
+def test_pyplot_never_hears_of_a_figure_and_memory_stays_flat():
     import matplotlib.pyplot as plt
 
     def alive() -> int:
@@ -255,7 +255,7 @@ def test_a33_pyplot_never_hears_of_a_figure_and_memory_stays_flat():
 @pytest.mark.parametrize(
     ("width", "dpi"), [(1200, 100), (600, 100), (999, 72), (333, 227), (200, 33.3)]
 )
-def test_a33_the_png_is_as_wide_as_promised(width, dpi):
+def test_the_png_is_as_wide_as_promised(width, dpi):
     for tensor in (torch.rand(1, 7, 5, 5), torch.rand(1, 50)):
         drawing = draw(tensor, GridOptions(width=width, dpi=dpi))
         image = Image.open(io.BytesIO(drawing.png_bytes()))
@@ -266,7 +266,7 @@ def test_a33_the_png_is_as_wide_as_promised(width, dpi):
         assert Image.open(stream).size == image.size
 
 
-def test_a33_strange_layer_names_are_drawn_as_they_are():
+def test_strange_layer_names_are_drawn_as_they_are():
     for name in ("a/b", "$x^2$", "_orig_mod.块", "a" * 300, "%s {}", ""):
         drawing = draw(activation(torch.rand(1, 2, 3, 3), name))
         drawing.png_bytes()
@@ -365,7 +365,7 @@ def test_styles_and_rcparams():
 
 def test_facts_and_calls_stand_on_the_figure():
     source = activation(torch.rand(1, 4, 5, 5), "layer1.0.relu", call=2, calls=3, leaf="out")
-    facts = PictureFacts(model="resnet50", trained=False, image="chelsea.png")
+    facts = FigureFacts(model="resnet50", trained=False, image="chelsea.png")
     found = texts(draw(source, facts=facts).figure)
     assert "layer1.0.relu[out] call 2 of 3" in found
     assert "UNTRAINED" in found
@@ -377,7 +377,7 @@ def test_facts_and_calls_stand_on_the_figure():
 @pytest.mark.parametrize("width", [320, 1200])
 def test_labels_neither_overlap_nor_leave_the_page(count, width):
     tensor = torch.rand(1, count, 7, 7)
-    facts = PictureFacts(model="a_model_with_a_long_name", image="a" * 80 + ".png", trained=False)
+    facts = FigureFacts(model="a_model_with_a_long_name", image="a" * 80 + ".png", trained=False)
     source = activation(tensor, "backbone.body.layer4.2.conv3.with.a.very.long.name" * 2)
     options = GridOptions(per_page=count, width=width, scale="channel", style="light")
     drawing = draw(source, options, facts=facts)
