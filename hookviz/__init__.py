@@ -1,4 +1,4 @@
-"""hookviz shows what every layer of a PyTorch vision model answers to a picture.
+"""hookviz visualizes the output of every layer of a PyTorch vision model for an image.
 
 The public names are loaded when they are first used: ``import hookviz`` loads neither torch nor
 matplotlib nor ipywidgets.

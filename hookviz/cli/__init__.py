@@ -24,7 +24,7 @@ __all__ = ["cli", "main"]
 @click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hookviz")
 def cli() -> None:
-    """See what every layer of a PyTorch vision model answers to a picture."""
+    """See the output of every layer of a PyTorch vision model for an image."""
 
 
 for _command in (lab, models, layers, maps, filters, reproduce, weights, doctor):

@@ -7,9 +7,9 @@ Must not know: how a run is made, the widget, the command line.
 from __future__ import annotations
 
 from hookviz.export._facts import RunFacts, read_png_facts
+from hookviz.export._figures import draw_activation
 from hookviz.export._folder import zip_export
 from hookviz.export._part import ValueFormat
-from hookviz.export._pictures import draw_activation
 from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
 from hookviz.export._writer import (
     ExportCancelled,

@@ -25,9 +25,9 @@ from hookviz.export._facts import (
     number_text,
     run_texts,
 )
+from hookviz.export._figures import view_texts
 from hookviz.export._names import channel_ending
-from hookviz.export._part import Again, Export, Item, Part, Picture, Plan, Task
-from hookviz.export._pictures import view_texts
+from hookviz.export._part import Again, Export, ExportPart, Item, Plan, PngContents, Task
 from hookviz.export._png import palette_png, rgb_png, text_chunks
 from hookviz.render import ChannelImage, GridOptions, SingleChannels, parse_channels
 
@@ -80,7 +80,7 @@ def _png(layer: SingleChannels, one: ChannelImage, chunks: bytes, factor: int) -
     return rgb_png(_enlarged(one.rgb(layer.table), factor), chunks)
 
 
-class Channels(Part):
+class Channels(ExportPart):
     """Single channels, 1 pixel (or a square of them) per activation."""
 
     name, record = "channels", "channel"
@@ -95,7 +95,7 @@ class Channels(Part):
         wanted = plan.request.channels
         if wanted is not None and plan.drawable and not found:
             raise ExportError(
-                f"None of the layers has a picture of channel {wanted[0]}: "
+                f"None of the layers has a map of channel {wanted[0]}: "
                 + "; ".join(note for item in plan.drawable for note in item.notes[:1])
             )
 
@@ -148,7 +148,7 @@ class Channels(Part):
         """One channel of one activation."""
         return len(record.keys) == 1 and record.channel is not None
 
-    def redraw(self, again: Again) -> Picture:
+    def redraw(self, again: Again) -> PngContents:
         """The channel that the record names."""
         record, (activation, *_) = again.record, again.activations
         layer = SingleChannels(activation, again.options, again.facts.input_size)

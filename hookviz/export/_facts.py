@@ -133,7 +133,7 @@ class RunFacts:
         torch_version: Version of torch.
         hookviz_version: Version of hookviz.
         started: When the forward began; UTC.
-        input_picture: What the network saw, as RGB; None where there was no image.
+        input_image: What the network saw, as RGB; None where there was no image.
         categories: Class names of the model's last layer; () where it has none.
         missing: Layers that were asked for and were not captured, each with the reason.
     """
@@ -150,16 +150,16 @@ class RunFacts:
     torch_version: str
     hookviz_version: str
     started: datetime
-    input_picture: Image.Image | None = None
+    input_image: Image.Image | None = None
     categories: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=lambda: _NO_REASONS)
 
     @property
     def input_size(self) -> tuple[int, int] | None:
         """(height, width) of what the network saw; None where there was no image."""
-        if self.input_picture is None:
+        if self.input_image is None:
             return None
-        width, height = self.input_picture.size
+        width, height = self.input_image.size
         return height, width
 
     @classmethod
@@ -167,7 +167,7 @@ class RunFacts:
         cls,
         *,
         model: LoadedModel,
-        picture: Picture | None,
+        image: Picture | None,
         network_input: NetworkInput | None,
         started: datetime,
         missing: Mapping[str, str] | None = None,
@@ -176,13 +176,13 @@ class RunFacts:
 
         Args:
             model: The model. Its weights are hashed here, once.
-            picture: The image, or None.
+            image: The image, or None.
             network_input: What the network received, or None.
             started: When the forward began.
             missing: Layers without an activation, each with the reason.
 
         Returns:
-            The facts, with the picture of the input.
+            The facts, with the input as an image.
         """
         received = None if network_input is None else network_input.tensor
         return cls(
@@ -190,15 +190,15 @@ class RunFacts:
             weights=model.weights,
             weights_hash=model.weights_hash,
             trained=model.trained,
-            image_name="" if picture is None else picture.name,
-            image_sha256="" if picture is None else picture.sha256,
+            image_name="" if image is None else image.name,
+            image_sha256="" if image is None else image.sha256,
             preprocessing="" if network_input is None else network_input.description,
             device=str(model.device if received is None else received.device),
             dtype=str(model.dtype).removeprefix("torch."),
             torch_version=torch.__version__,
             hookviz_version=__version__,
             started=started,
-            input_picture=None if network_input is None else network_input.picture(),
+            input_image=None if network_input is None else network_input.picture(),
             categories=tuple(model.categories),
             missing=_NO_REASONS if missing is None else missing,
         )
@@ -362,7 +362,7 @@ def _is_count(value: Any, most: int) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
-def record_of(texts: Mapping[str, str], name: str = "the picture") -> FileRecord:
+def record_of(texts: Mapping[str, str], name: str = "the file") -> FileRecord:
     """Which activations a file shows, read from its texts.
 
     Args:

@@ -173,7 +173,7 @@ def manifest_json(
             "name": base_name(facts.image_name),
             "sha256": facts.image_sha256,
             "preprocessing": hidden_paths(facts.preprocessing),
-            "seen": None if facts.input_picture is None else list(facts.input_picture.size),
+            "seen": None if facts.input_image is None else list(facts.input_image.size),
         },
         "device": facts.device,
         "what": sorted(what),

@@ -28,7 +28,7 @@ from hookviz.render import GridOptions, SingleChannels, arrange
 
 Made = TypeVar("Made")
 Pixels = NDArray[np.uint8]
-Picture = tuple[Pixels, dict[str, str]]
+PngContents = tuple[Pixels, dict[str, str]]
 """(H, W, 3) or (H, W, 4) uint8, and what the file says about itself."""
 ValueFormat = Literal["npz", "safetensors"]
 
@@ -98,7 +98,7 @@ class Task:
         data: What the part has to know to write them.
     """
 
-    part: Part
+    part: ExportPart
     names: list[str]
     item: Item | None = None
     data: Any = None
@@ -152,7 +152,7 @@ class Plan:
             self.trouble = self.trouble or error
             return None
 
-    def add(self, parts: Sequence[Part]) -> None:
+    def add(self, parts: Sequence[ExportPart]) -> None:
         """Names the files of these parts.
 
         Raises:
@@ -189,10 +189,10 @@ class Cancelled(Exception):  # noqa: N818 - it is a way out, not an error, and s
 
 
 class Pipeline:
-    """Encodes and writes on a few threads while the next picture is drawn.
+    """Encodes and writes on a few threads while the next page is drawn.
 
     zlib and the operating system release the interpreter's lock, so threads help with large
-    pictures; small ones are bundled by the caller, because handing one over costs as much as
+    files; small ones are bundled by the caller, because handing one over costs as much as
     writing it. At most a few pieces wait, so that memory stays bounded.
 
     Args:
@@ -292,9 +292,9 @@ class Export:
             self.pipeline.total -= len(task.names)
         return made
 
-    def png(self, task: Task, picture: Picture) -> None:
-        """Encodes and writes the one picture of a task on another thread."""
-        (name,), (pixels, texts) = task.names, picture
+    def png(self, task: Task, contents: PngContents) -> None:
+        """Encodes and writes the one PNG of a task on another thread."""
+        (name,), (pixels, texts) = task.names, contents
 
         def work() -> None:
             self.folder.write(name, encoded_png(pixels, texts))
@@ -330,7 +330,7 @@ class Again:
     texts: Mapping[str, str]
 
 
-class Part:
+class ExportPart:
     """One kind of files of an export: names them, writes them, draws one of them again.
 
     A new part is a subclass in a file of its own and one entry of ``PARTS`` in ``_parts.py``.
@@ -357,6 +357,6 @@ class Part:
         """Whether a record may be of a file of this part."""
         return len(record.keys) == 1 and record.channel is None
 
-    def redraw(self, again: Again) -> Picture:
+    def redraw(self, again: Again) -> PngContents:
         """Pixels, (H, W, 3) or (H, W, 4) uint8, and texts, as `write` would write them now."""
         raise NotImplementedError

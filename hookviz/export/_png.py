@@ -3,7 +3,7 @@
 Reading is Pillow's: it checks every checksum, inflates no text beyond its limits (1 MiB each,
 64 MiB together) and decodes no pixel until asked. The writer of single channels is our own because
 an export has many hundred small ones, and it takes 0.73 of the time that Pillow takes for them
-(``python -m benchmarks.export``): it filters nothing and packs each picture in one call of zlib.
+(``python -m benchmarks.export``): it filters nothing and packs each file in one call of zlib.
 
 Source: Portable Network Graphics (PNG) Specification, third edition, sections 5 and 11.3.3.
 """
@@ -40,7 +40,7 @@ def png_bytes_of(png: str | Path | bytes) -> tuple[bytes, str]:
         ExportError: There is no such file, it cannot be read, or it is above 512 MiB.
     """
     if isinstance(png, bytes | bytearray | memoryview):
-        return bytes(png), "the picture"
+        return bytes(png), "the file"
     path = checked_path("png", png)
     name = path.name or str(path)
     try:

@@ -23,12 +23,12 @@ from hookviz.export._png import open_png, plain_text, png_bytes_of
 from hookviz.render import GridOptions
 
 RunAgain = Callable[[Mapping[str, str], tuple[str, ...]], tuple[RunFacts, Iterable[Activation]]]
-"""Runs the model again: given what the PNG says and the layers that it shows (none for the input
-picture), gives the facts of the new run and its activations."""
+"""Runs the model again: given what the PNG says and the layers that it shows (none for the
+input), gives the facts of the new run and its activations."""
 
 _MAX_PIXELS = 80_000_000
 
-# Says nothing about the picture: when it was made, and what else was captured in the same run.
+# Says nothing about the figure: when it was made, and what else was captured in the same run.
 _PASSING = frozenset({"Software", "time", "run", "execution", "record", "options"})
 # What is compared though the file may not say it: in words, and whether a difference counts.
 _WORDS = {
@@ -55,11 +55,11 @@ class Reproduction:
 
     Attributes:
         identical: Every pixel is the same, and so are weights, image and all that the file says
-            about the picture. Other versions, another device or another name of the same image
+            about it. Other versions, another device or another name of the same image
             do not count; ``differences`` names them.
         same_pixels: Every pixel is the same.
         differences: One sentence for each thing that differs; () where nothing does.
-        image: The picture drawn again.
+        image: It, drawn again.
         facts: What the file says about itself.
     """
 
@@ -166,7 +166,7 @@ def _matching(keys: Sequence[Key], activations: Sequence[Activation]) -> list[Ac
 
 
 def _compared_texts(there: Mapping[str, str], again: Mapping[str, str]) -> tuple[list[str], bool]:
-    """What the texts say differently, and whether what matters to the picture is the same."""
+    """What the texts say differently, and whether what matters is the same."""
     differences: list[str] = []
     same = True
     for key in dict.fromkeys([*again, *there]):
@@ -187,7 +187,7 @@ def _short(text: str) -> str:
 
 
 def _compared_pixels(there: NDArray[np.uint8], again: NDArray[np.uint8]) -> str:
-    """One sentence on how two pictures differ; "" where they do not."""
+    """One sentence on how two figures differ; "" where they do not."""
     if there.shape != again.shape:
         sizes = [f"{picture.shape[1]}×{picture.shape[0]}" for picture in (there, again)]
         return f"The size differs: {sizes[0]} pixels in the file, {sizes[1]} now."

@@ -26,7 +26,7 @@ from hookviz._tensors import dense
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
 from hookviz.export._facts import activation_texts, run_texts
-from hookviz.export._part import Export, Part, Plan, Task, TensorError, ValueFormat
+from hookviz.export._part import Export, ExportPart, Plan, Task, TensorError, ValueFormat
 
 
 def write_values(
@@ -83,7 +83,7 @@ def _as_array(tensor: Tensor) -> np.ndarray:
     )
 
 
-class Values(Part):
+class Values(ExportPart):
     """The tensors themselves."""
 
     name, draws = "values", False

@@ -18,8 +18,8 @@ import matplotlib as mpl
 
 from hookviz.activation import Activation
 from hookviz.export._facts import RunFacts
+from hookviz.export._figures import Grids, draw_activation, grid_texts
 from hookviz.export._part import Export, Task
-from hookviz.export._pictures import Grids, draw_activation, grid_texts
 from hookviz.export._png import plain_text
 from hookviz.render import GridOptions
 

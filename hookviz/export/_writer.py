@@ -1,4 +1,4 @@
-"""One export: a folder with pictures, values and a manifest."""
+"""One export: a folder with figures, values and a manifest."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def write_export(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> ExportResult:
-    """Writes pictures, values and a manifest into one new folder.
+    """Writes figures, values and a manifest into one new folder.
 
     Each file appears whole or not at all; nothing that exists is changed.
 

@@ -27,7 +27,7 @@ from dataclasses import replace
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images._formats import ACCEPTED, FileKind
+from hookviz.images._formats import ACCEPTED
 from hookviz.images._limits import (
     MAX_FRAMES_COUNTED,
     MAX_SECONDS,
@@ -40,7 +40,7 @@ from hookviz.images._limits import (
 )
 from hookviz.images._picture import Picture
 
-__all__ = ["decode", "load_open_image", "warnings_as_notes"]
+__all__ = ["decode", "refusing", "warnings_as_notes"]
 
 _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
@@ -63,54 +63,56 @@ class _TimedBytes(io.BytesIO):
         return super().read(size)
 
 
-def decode(
-    data: bytes, kind: FileKind, name: str, *, max_pixels: int
-) -> tuple[Image.Image, Facts, tuple[str, ...]]:
-    """Decodes the first frame.
+def decode(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Facts, tuple[str, ...]]:
+    """Decodes the first frame; whatever it raises, `refusing` makes a sentence of.
 
     Args:
         data: The whole file.
-        kind: What ``file_kind`` said; its ``pillow`` is not empty.
-        name: Cleaned, for sentences.
+        pillow: Pillow's name of the format, "HEIF" for the plugin's.
         max_pixels: Most pixels of the image.
 
     Returns:
         Pillow's image, loaded, in the file's own mode and not turned upright; what the file says
         of itself; notes.
+    """
+    max_pixels = min(max_pixels, SLOW_FORMATS.get(pillow, max_pixels))
+    if pillow == "HEIF":
+        return _heif(data, max_pixels)
+    frames = check_contents(data, pillow, max_pixels)
+    notes: list[str] = []
+    try:
+        image, facts = _opened(data, pillow, max_pixels)
+    except ValueError as error:
+        # Pillow's words: "Decompressed data too large …", "Too much memory used in text chunks".
+        if pillow != "PNG" or not str(error).startswith(("Decompressed data", "Too much memory")):
+            raise
+        image, facts = _opened(png_essentials(data), pillow, max_pixels)
+        notes.append("Oversized texts in the file were left out.")
+    if frames is None:
+        frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        number = f"more than {MAX_FRAMES_COUNTED:,}" if frames > MAX_FRAMES_COUNTED else f"{frames}"
+        notes.insert(0, f"This is the first of {number} frames.")
+    return image, facts, tuple(notes)
+
+
+@contextmanager
+def refusing(name: str, words: str) -> Iterator[None]:
+    """Makes one sentence of whatever reading an image raises.
+
+    Args:
+        name: Cleaned, for the sentence.
+        words: What it is, with its article.
 
     Raises:
         ImageError: Too large, damaged, cut short, or takes too long.
     """
-    limit = min(max_pixels, SLOW_FORMATS.get(kind.pillow, max_pixels))
-    with _refusing(name, kind):
-        return _open_and_load(data, kind.pillow, limit)
-
-
-def load_open_image(image: Image.Image, name: str, *, max_pixels: int) -> None:
-    """Loads the pixels of an image that the user opened, with the same sentences.
-
-    Args:
-        image: The user's image; loading is all that happens to it.
-        name: Cleaned, for sentences.
-        max_pixels: Most pixels of the image.
-
-    Raises:
-        ImageError: Too large, or its file is damaged or closed.
-    """
-    with _refusing(name, FileKind(f"an image of mode {image.mode}")):
-        check_size(image.size, max_pixels)
-        image.load()
-
-
-@contextmanager
-def _refusing(name: str, kind: FileKind) -> Iterator[None]:
-    """Makes one sentence of whatever decoding raises."""
     cause: Exception | None = None
     try:
         yield
         return
-    except Warning:
-        raise  # the user's filters made an error of it: see `warnings_as_notes`
+    except (ImageError, Warning):
+        raise  # Warning: the user's filters made an error of it, see `warnings_as_notes`
     except Refused as refused:
         reason, remedy = str(refused), refused.remedy
     except _TooLong:
@@ -124,9 +126,7 @@ def _refusing(name: str, kind: FileKind) -> Iterator[None]:
         # Pillow's plugins raise almost anything for damaged files (OSError, SyntaxError,
         # ValueError, struct.error, KeyError, AttributeError …); none may get through.
         reason, remedy, cause = _damage(error), _AGAIN, error
-    raise ImageError(
-        f"'{name}' cannot be read: it is {kind.words} {reason}.", remedy=remedy
-    ) from cause
+    raise ImageError(f"'{name}' cannot be read: it is {words} {reason}.", remedy=remedy) from cause
 
 
 _one_at_a_time = threading.Lock()
@@ -150,29 +150,6 @@ def warnings_as_notes(read: Callable[[], Picture]) -> Picture:
         return replace(
             picture, notes=(*picture.notes, "The file has small faults that were ignored.")
         )
-
-
-def _open_and_load(
-    data: bytes, pillow: str, max_pixels: int
-) -> tuple[Image.Image, Facts, tuple[str, ...]]:
-    if pillow == "HEIF":
-        return _heif(data, max_pixels)
-    frames = check_contents(data, pillow, max_pixels)
-    notes: list[str] = []
-    try:
-        image, facts = _opened(data, pillow, max_pixels)
-    except ValueError as error:
-        # Pillow's words: "Decompressed data too large …", "Too much memory used in text chunks".
-        if pillow != "PNG" or not str(error).startswith(("Decompressed data", "Too much memory")):
-            raise
-        image, facts = _opened(png_essentials(data), pillow, max_pixels)
-        notes.append("Oversized texts in the file were left out.")
-    if frames is None:
-        frames = getattr(image, "n_frames", 1)
-    if frames > 1:
-        number = f"more than {MAX_FRAMES_COUNTED:,}" if frames > MAX_FRAMES_COUNTED else f"{frames}"
-        notes.insert(0, f"This is the first of {number} frames.")
-    return image, facts, tuple(notes)
 
 
 def _opened(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Facts]:

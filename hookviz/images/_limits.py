@@ -49,7 +49,7 @@ MAX_SCAN_WORK = 2_000_000_000
 64 million pixels takes at least 0.05 s, whatever little is in it."""
 
 
-class Refused(Exception):  # noqa: N818 - an answer inside this room, never seen outside
+class Refused(Exception):  # noqa: N818 - `refusing` makes a sentence of it
     """Why a file is not decoded: the end of the sentence "it is a PNG image …".
 
     Args:

@@ -610,22 +610,18 @@ def _read(thing: Any) -> Preprocessing | None:
     steps = list(_flat(thing))
     if steps:
         return _from_chain(steps)
-    kind = _preset_kind(thing)
-    if kind == "ObjectDetection":
-        return Preprocessing()
-    if kind == "OpticalFlow":
-        # It has no attributes; its documentation says [-1, 1].
-        return Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
-    if not kind:
+    if not _preset_kind(thing):
         return None
+    # The preset of optical flow has no attributes; its documentation says [-1, 1].
+    usual = (0.5, 0.5) if _preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
     crop = getattr(thing, "crop_size", None)
     return Preprocessing(
-        resize=_sides(thing.resize_size),
+        resize=_sides(getattr(thing, "resize_size", None)),
         crop=None if crop is None else _pair(_sides(crop)),
         fit="none" if crop is None else "crop",
-        mean=tuple(thing.mean),
-        std=tuple(thing.std),
-        interpolation=_interpolation(thing.interpolation),
+        mean=_per_channel("mean", getattr(thing, "mean", usual[0]), 3),
+        std=_per_channel("std", getattr(thing, "std", usual[1]), 3),
+        interpolation=_interpolation(getattr(thing, "interpolation", None)),
     )
 
 

@@ -23,9 +23,9 @@ from PIL import Image
 from hookviz._text import bytes_text, names_text, shape_text
 from hookviz.bundled import SAMPLE_IMAGES, bundled_file
 from hookviz.errors import ImageError, did_you_mean
-from hookviz.images._decode import decode, load_open_image, warnings_as_notes
+from hookviz.images._decode import decode, refusing, warnings_as_notes
 from hookviz.images._formats import ACCEPTED, file_kind
-from hookviz.images._limits import MAX_BYTES, MAX_PIXELS
+from hookviz.images._limits import MAX_BYTES, MAX_PIXELS, check_size
 from hookviz.images._picture import Picture, clean_name, pixel_hash
 from hookviz.images._rgb import array_to_rgb, tensor_to_array, to_rgb
 
@@ -191,20 +191,14 @@ def _from_bytes(data: bytes, label: str, max_pixels: int) -> Picture:
             f"'{label}' cannot be read: it is {kind.words}.",
             remedy=" ".join(filter(None, (f"hookviz opens {ACCEPTED}.", kind.advice))),
         )
-    decoded, facts, notes = decode(data, kind, label, max_pixels=max_pixels)
-    form = decoded.format or kind.pillow
-    image, more = _converted(
-        decoded,
-        label,
-        kind.words,
-        bits=facts.bits,
-        inverted=facts.inverted,
-        sixteen=form == "PPM",
-    )
-    if facts.oriented in _UPRIGHT:
-        turned: tuple[str, ...] = (_TURNED,)  # by Pillow, while it loaded a TIFF
-    else:
-        image, turned = _upright(decoded, image)
+    with refusing(label, kind.words):
+        decoded, facts, notes = decode(data, kind.pillow, max_pixels)
+        form = decoded.format or kind.pillow
+        image, more = to_rgb(decoded, facts.bits, facts.inverted, sixteen=form == "PPM")
+        if facts.oriented in _UPRIGHT:
+            turned: tuple[str, ...] = (_TURNED,)  # by Pillow, while it loaded a TIFF
+        else:
+            image, turned = _upright(decoded, image)
     digest = hashlib.sha256(data).hexdigest()
     return Picture(image, label, digest, form, facts.size, (*notes, *more, *turned))
 
@@ -213,25 +207,13 @@ def _from_image(source: Image.Image, name: str | None, max_pixels: int) -> Pictu
     own = getattr(source, "filename", "")
     label = clean_name(name or (own if isinstance(own, str) else ""))
     size = source.size
-    load_open_image(source, label, max_pixels=max_pixels)
-    image, notes = _converted(source, label, f"an image of mode {source.mode}")
-    image, turned = _upright(source, image)
-    notes = (*notes, *turned)
-    return Picture(image, label, pixel_hash(image), source.format or "image", size, notes)
-
-
-def _converted(
-    image: Image.Image, label: str, words: str, **facts: Any
-) -> tuple[Image.Image, tuple[str, ...]]:
-    try:
-        return to_rgb(image, **facts)
-    except MemoryError:
-        raise ImageError(f"'{label}' does not fit into memory.") from None
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError) as error:
-        # A damaged palette shows only when colors are made of it.
-        raise ImageError(
-            f"'{label}' cannot be read: it is {words} whose colors make no sense."
-        ) from error
+    with refusing(label, f"an image of mode {source.mode}"):
+        check_size(size, max_pixels)
+        source.load()
+        image, notes = to_rgb(source)
+        image, turned = _upright(source, image)
+    digest = pixel_hash(image)
+    return Picture(image, label, digest, source.format or "image", size, (*notes, *turned))
 
 
 def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: int) -> Picture:
@@ -244,9 +226,8 @@ def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: i
             f"'{label}' has the shape {shape_text(array.shape)}, which holds no pixels."
         )
     first = "CHW" if tensor else "HWC"
-    image, notes = array_to_rgb(
-        array, name=label, layout=layout, first=first, max_pixels=max_pixels
-    )
+    with refusing(label, f"an {word}" if word == "array" else f"a {word}"):
+        image, notes = array_to_rgb(array, label, layout, first, max_pixels)
     return Picture(image, label, pixel_hash(image), word, image.size, notes)
 
 
@@ -315,13 +296,12 @@ def uploaded_files(value: Any) -> list[tuple[str, bytes]]:
 
 def _uploaded_file(value: Any) -> tuple[str, bytes] | None:
     """Name and bytes of the one file in a ``FileUpload.value``; None where it is none."""
-    if isinstance(value, Mapping):
-        # A file may itself be called "content"; then what stands there is a mapping.
-        if "content" in value and not isinstance(value["content"], Mapping):
-            value = (value,)
-        items: Iterable[Any] = value.values() if isinstance(value, Mapping) else value
-    else:
-        items = value if isinstance(value, (tuple, list)) else (None,)
+    # A file may itself be called "content"; then what stands there is a mapping.
+    if isinstance(value, Mapping) and not isinstance(value.get("content", {}), Mapping):
+        value = (value,)
+    items = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(value, (Mapping, tuple, list)):
+        return None
     if not all(isinstance(item, Mapping) for item in items):
         return None
     files = uploaded_files(value)

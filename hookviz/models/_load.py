@@ -167,6 +167,9 @@ def load_recorded(facts: Mapping[str, str]) -> LoadedModel:
     Args:
         facts: "model" and "weights" as ``LoadedModel.name`` and ``LoadedModel.weights`` were.
 
+    Returns:
+        The model as the source that recognises the name loads it again.
+
     Raises:
         HookvizError: They are not at hand: a module or a file of the user's.
     """
@@ -225,6 +228,12 @@ def list_weights(model: str) -> list[WeightsInfo]:
 
 def is_local(model: str) -> bool:
     """Whether a model can be loaded with ``weights="auto"`` without a download.
+
+    Args:
+        model: A name that ``load_model`` takes.
+
+    Returns:
+        True where its best weights are in a cache, in a file or ship with hookviz.
 
     Raises:
         ModelError: The name is unknown.

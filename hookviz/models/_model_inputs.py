@@ -115,6 +115,15 @@ def infer_task(module: nn.Module) -> Task:
 def expected_input(model: LoadedModel) -> InputHints:
     """How a model is fed.
 
+    Args:
+        model: Any model; a module passed in is known by its class and its first layer.
+
+    Returns:
+        The convention, and which sizes and channels fit it.
+
+    Raises:
+        ModelError: A Hugging Face module takes no image, or text beside it.
+
     Examples:
         >>> from hookviz.models import load_model
         >>> expected_input(load_model("r3d_18", weights=None)).sentence

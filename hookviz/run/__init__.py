@@ -52,7 +52,7 @@ def feature_maps(
     preprocess: Preprocessing | Callable[..., Any] | None = None,
     **options: Unpack[RunChoices],
 ) -> Run:
-    """Shows an image to a model and keeps what the asked layers answer.
+    """Runs a model on an image and keeps the outputs of the selected layers.
 
     Args:
         model: What `load_model` gave, a name that it knows, or any ``nn.Module``.
@@ -96,7 +96,7 @@ def reproduce(
         image: The image; None uses a bundled sample where the file names one.
 
     Returns:
-        Whether the picture is pixel for pixel the same, else what differs.
+        Whether the figure is pixel for pixel the same, else what differs.
 
     Raises:
         ExportError: The file is no PNG that hookviz wrote.
@@ -117,7 +117,7 @@ def reproduce(
             if not facts.get("image_sha256"):
                 return facts_of(loaded), shown
         source = image if image is not None else _sample_named(facts)
-        # A file of the input picture shows no layer; the model itself stands for none.
+        # A file of the input shows no layer; the model itself stands for none.
         again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds)
         return again.facts, again.activations + shown
 
@@ -127,9 +127,9 @@ def reproduce(
 def _sample_named(facts: Mapping[str, str]) -> Picture:
     """The bundled sample that a PNG's facts name, found by its hash."""
     for name in sample_images():
-        picture = sample_image(name)
-        if picture.sha256 == facts.get("image_sha256"):
-            return picture
+        image = sample_image(name)
+        if image.sha256 == facts.get("image_sha256"):
+            return image
     raise HookvizError(
         f"The image '{facts.get('image', '?')}' is not at hand.",
         remedy="Pass it: reproduce(png, image='path/to/it').",

@@ -94,7 +94,7 @@ def facts_of(model: LoadedModel) -> RunFacts:
     """What files say of figures that no image is needed for."""
     from hookviz.export import RunFacts
 
-    return RunFacts.of_run(model=model, picture=None, network_input=None, started=datetime.now(UTC))
+    return RunFacts.of_run(model=model, image=None, network_input=None, started=datetime.now(UTC))
 
 
 def has_filters(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""One forward of a model over one picture."""
+"""One forward of a model over one image."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from hookviz.models import LoadedModel, Predictions
 from hookviz.run._filters import has_filters, layer_weights
 
 if TYPE_CHECKING:
-    # Only drawing needs these; a run without a picture does not load matplotlib.
+    # Only drawing needs these; a run that is not drawn does not load matplotlib.
     from matplotlib.figure import Figure
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
@@ -29,8 +29,8 @@ class Run:
 
     Attributes:
         model: The model that ran.
-        image: The picture as it was read: RGB, upright.
-        input: What the network received: tensor (1, 3, H, W), and the picture of it.
+        image: The image as it was read: RGB, upright.
+        input: What the network received: tensor (1, 3, H, W), and how to show it.
         activations: Every captured tensor, in order of execution.
         missing: For each asked layer without an activation, the reason as one sentence.
         output: What the model returned, detached; None where the forward ended early.
@@ -110,7 +110,7 @@ class Run:
         kind: str = "output",
         options: GridOptions | None = None,
     ) -> Drawing:
-        """A layer drawn as a grid, with what the picture says about itself.
+        """A layer drawn as a grid, with what the figure says about itself.
 
         Args:
             layer: The layer's name.
@@ -172,7 +172,7 @@ class Run:
 
         return RunFacts.of_run(
             model=self.model,
-            picture=self.image,
+            image=self.image,
             network_input=self.input,
             started=self.started,
             missing=self.missing,

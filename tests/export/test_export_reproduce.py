@@ -192,7 +192,7 @@ def test_another_size_is_one_sentence(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     path = written(tmp_path, facts, activations, "input")[0]
-    other = replace(facts, input_picture=Image.new("RGB", (41, 30)))
+    other = replace(facts, input_image=Image.new("RGB", (41, 30)))
     found = reproduce_png(path, Again(other, activations))
     assert found.differences == ("The size differs: 40×30 pixels in the file, 41×30 now.",)
 

@@ -393,7 +393,7 @@ def test_what_cannot_be_drawn_is_noted_and_its_values_are_kept(
 def test_drawing_that_fails_for_every_page_is_an_error(
     tmp_path: Path, make_facts: Callable[..., RunFacts], record: Make
 ) -> None:
-    facts = make_facts(input_picture=None)
+    facts = make_facts(input_image=None)
     options = GridOptions(overlay=True)
     with pytest.raises(RenderError, match="image that the network saw"):
         write_export(facts, [record()], tmp_path, options=options)
@@ -465,9 +465,9 @@ def test_only_the_layers_asked_for(tmp_path: Path, facts: RunFacts, record: Make
 def test_a_run_without_a_picture_notes_it(
     tmp_path: Path, make_facts: Callable[..., RunFacts], record: Make
 ) -> None:
-    facts = make_facts(input_picture=None)
+    facts = make_facts(input_image=None)
     result = write_export(facts, [record()], tmp_path, what={"grids", "input"})
-    assert result.notes == ("the run has no picture of its input, so none was written",)
+    assert result.notes == ("the run has no image of its input, so none was written",)
     assert manifest_of(result.folder)["notes"] == list(result.notes)
 
 

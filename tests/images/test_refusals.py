@@ -40,7 +40,7 @@ def refused(source, name="photo.png", **limits) -> ImageError:
     assert f"'{clean_name(name)}'" in text
     assert text.endswith(".")
     assert "\n" not in str(error)
-    # The room works on.
+    # Reading works on.
     assert sample_image("chelsea").size == (451, 300)
     return error
 

@@ -1,4 +1,4 @@
-"""The parts that are pictures: grids, contact sheet, input, each with what it says about itself."""
+"""The parts that are figures: grids, contact sheet, input, each with what it says about itself."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from hookviz.export._part import (
     UNREADABLE,
     Again,
     Export,
-    Part,
-    Picture,
+    ExportPart,
     Pixels,
     Plan,
+    PngContents,
     Task,
     reason,
 )
@@ -58,8 +58,8 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
         RenderError: The activation cannot be drawn in that way.
     """
     background = None
-    if facts.input_picture is not None and (options.show_input or options.overlay is not False):
-        background = np.asarray(facts.input_picture.convert("RGB"))
+    if facts.input_image is not None and (options.show_input or options.overlay is not False):
+        background = np.asarray(facts.input_image.convert("RGB"))
     return draw(
         activation,
         options,
@@ -82,7 +82,7 @@ def _opaque(pixels: Pixels) -> Pixels:
     return pixels
 
 
-def grid_picture(facts: RunFacts, activation: Activation, options: GridOptions) -> Picture:
+def grid_page(facts: RunFacts, activation: Activation, options: GridOptions) -> PngContents:
     """One page of a grid.
 
     Returns:
@@ -143,15 +143,15 @@ def _page_texts(options: GridOptions) -> dict[str, str]:
     return {"style": style, "matplotlib_version": mpl.__version__}
 
 
-def input_picture(facts: RunFacts) -> Picture:
+def input_page(facts: RunFacts) -> PngContents:
     """What the network saw.
 
     Raises:
-        ExportError: The run had no picture.
+        ExportError: The run had no image.
     """
-    if facts.input_picture is None:
-        raise ExportError("This run has no picture of its input.")
-    pixels = np.asarray(facts.input_picture.convert("RGB"))
+    if facts.input_image is None:
+        raise ExportError("This run has no image of its input.")
+    pixels = np.asarray(facts.input_image.convert("RGB"))
     return pixels, run_texts(facts) | FileRecord("input", options="").texts()
 
 
@@ -174,7 +174,7 @@ def _cell_options(options: GridOptions) -> GridOptions:
     )
 
 
-def contact_picture(
+def contact_page(
     facts: RunFacts,
     activations: Sequence[Activation],
     options: GridOptions,
@@ -182,7 +182,7 @@ def contact_picture(
     pages: int,
     proceed: Callable[[], None] = lambda: None,
     refused: Callable[[str], object] | None = None,
-) -> Picture:
+) -> PngContents:
     """One page of a contact sheet: up to 24 layers, of each the first 16 channels.
 
     Args:
@@ -232,7 +232,7 @@ def contact_picture(
     return _opaque(np.asarray(sheet)), texts
 
 
-class Grids(Part):
+class Grids(ExportPart):
     """Each page of each layer, as the screen shows it."""
 
     name, record = "grids", "grid"
@@ -261,17 +261,17 @@ class Grids(Part):
         """Draws here, encodes and writes on another thread."""
         if task.item is not None:
             options = export.request.options.replace(page=task.data)
-            draw = partial(grid_picture, export.request.facts, task.item.activation, options)
+            draw = partial(grid_page, export.request.facts, task.item.activation, options)
             if picture := export.attempt(draw, task):
                 export.png(task, picture)
                 task.item.files += task.names
 
-    def redraw(self, again: Again) -> Picture:
+    def redraw(self, again: Again) -> PngContents:
         """The page that the record names."""
-        return grid_picture(again.facts, again.activations[0], again.options)
+        return grid_page(again.facts, again.activations[0], again.options)
 
 
-class Contact(Part):
+class Contact(ExportPart):
     """A sheet of all layers, of each the first 16 channels."""
 
     name, record = "contact", "contact"
@@ -289,7 +289,7 @@ class Contact(Part):
         """Draws here, encodes and writes on another thread."""
         notes, request = export.plan.notes, export.request
         activations, page, pages = task.data
-        draw = partial(contact_picture, request.facts, activations, request.options, page, pages)
+        draw = partial(contact_page, request.facts, activations, request.options, page, pages)
         draw = partial(draw, export.pipeline.proceed, notes.append)
         if picture := export.attempt(draw, task):
             export.png(task, picture)
@@ -298,36 +298,36 @@ class Contact(Part):
         """Any number of activations."""
         return record.channel is None
 
-    def redraw(self, again: Again) -> Picture:
+    def redraw(self, again: Again) -> PngContents:
         """The page that the record names."""
         record, pages = again.record, again.texts.get("page", "").rpartition(" of ")[2]
         number = int(pages) if pages.isdecimal() and len(pages) < 10 else record.page + 1
         if not again.activations:
             raise ExportError("The contact sheet names no layers.")
         options = again.options.replace(page=0)
-        return contact_picture(again.facts, again.activations, options, record.page, number)
+        return contact_page(again.facts, again.activations, options, record.page, number)
 
 
-class Input(Part):
+class Input(ExportPart):
     """What the network saw."""
 
     name, record, draws = "input", "input", False
 
     def plan(self, plan: Plan) -> Iterator[Task]:
         """One task."""
-        if plan.request.facts.input_picture is None:
-            plan.notes.append("the run has no picture of its input, so none was written")
+        if plan.request.facts.input_image is None:
+            plan.notes.append("the run has no image of its input, so none was written")
         else:
             yield Task(self, [INPUT_NAME])
 
     def write(self, task: Task, export: Export) -> None:
         """Encodes and writes on another thread."""
-        export.png(task, input_picture(export.request.facts))
+        export.png(task, input_page(export.request.facts))
 
     def legal(self, record: FileRecord) -> bool:
         """No activation is needed."""
         return record.channel is None
 
-    def redraw(self, again: Again) -> Picture:
+    def redraw(self, again: Again) -> PngContents:
         """The input of the new run."""
-        return input_picture(again.facts)
+        return input_page(again.facts)
