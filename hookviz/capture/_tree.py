@@ -23,6 +23,7 @@ LayerSelector: TypeAlias = (
 """A name, alias or glob; a compiled regular expression; a module type; a module; a predicate."""
 
 _COMPILED = "_orig_mod"
+_ScriptModule, _GraphModule = torch.jit.ScriptModule, torch.fx.GraphModule  # looked up per layer
 _WRAPPED = "module"
 
 
@@ -88,16 +89,15 @@ class ModuleTree:
         self.uncalled: set[str] = set()
         self.has_script = False
         self._canonical: dict[str, str] = {}
-        self._add("", module, [], None)
+        self._add("", module, set(), None)
 
-    def _add(
-        self, name: str, layer: nn.Module, above: list[nn.Module], called: set[str] | None
-    ) -> None:
+    def _add(self, name: str, layer: nn.Module, above: set[int], called: set[str] | None) -> None:
         # As named_modules(remove_duplicate=False), in half the time; a module below itself,
         # which that would follow for ever, is not followed.
-        if any(layer is m for m in above):
+        key = id(layer)
+        if key in above:
             return
-        above.append(layer)
+        above.add(key)
         prefix = f"{name}." if name else ""
         children: Iterable[tuple[str, nn.Module | None]] = layer._modules.items()  # noqa: SLF001 - named_children drops aliases
         if is_compiled_wrapper(layer):
@@ -107,22 +107,22 @@ class ModuleTree:
             self.uncalled.add(name)
         else:
             called = None  # below a layer that is called, all is ordinary again
-            names = self._names.get(id(layer))
+            names = self._names.get(key)
             if names is None:
-                names = self._names[id(layer)] = []
+                names = self._names[key] = []
                 self.modules[name] = layer
-                if isinstance(layer, torch.jit.ScriptModule):
+                if isinstance(layer, _ScriptModule):
                     self.has_script = True
             if name not in self._canonical:
                 names.append(name)
                 self._canonical[name] = names[0]
-            if isinstance(layer, torch.fx.GraphModule):
+            if isinstance(layer, _GraphModule):
                 calls = (node for node in layer.graph.nodes if node.op == "call_module")
                 called = {f"{prefix}{node.target}" for node in calls} - {f"{prefix}_guards_fn"}
-        for key, child in children:
+        for part, child in children:
             if child is not None:
-                self._add(prefix + key, child, above, called)
-        above.pop()
+                self._add(prefix + part, child, above, called)
+        above.discard(key)
 
     @cached_property
     def _short(self) -> dict[str, list[str]]:

@@ -244,6 +244,8 @@ class Explorer(Part):
         stop_on_interrupt(self)
         if self._model_before is not None:
             self.model, self._model_before = self._model_before(), None
+            self.refresh_reasons()
+            self.show_results()
 
     def close(self) -> None:
         """Ends the threads, takes the widget away and lets go of all that it held."""
@@ -264,6 +266,9 @@ class Explorer(Part):
             self._model_before = weakref.ref(model)
         self.choosing.forget()
         self.model = self.run = self._shown_model = self._shown_run = None
+        self.predictions = {}
+        self.tree.show(None)
+        self.show_model()
         if image is not None and 3 * image.size[0] * image.size[1] > _IMAGE_BYTES_OF_A_CLOSED_APP:
             self.image = None
         del model, image
@@ -300,14 +305,14 @@ class Explorer(Part):
 
     def _act(self, do: str) -> None:
         self.clear_problem()
-        kind, *numbers = do.split()
+        kind, *numbers = do.split() or [""]
         if kind == "retry-cpu":
             self.choosing.move("cpu", then_run=True)
         elif kind == "untrained":
             self.choosing.load_again("none")
         elif kind == "retry":
             self.choosing.load_again()
-        elif kind == "download-full":
+        elif kind == "download-full" and self.model is not None:
             self.choosing.load(self.model.name, "DEFAULT")
         elif kind == "size" and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
             self.image_input.set_size(int(numbers[0]), int(numbers[1]))

@@ -138,9 +138,14 @@ class ImageInput(Part):
             width: In pixels.
             channels: 1 or 3; None keeps what is set.
             found: How the size was found, in words.
+
+        Raises:
+            ImageError: The size is not legal; nothing is changed.
         """
         own = {**self.own, "size": f"{height} × {width}", "found": found}
-        self.own = own if channels is None else {**own, "channels": str(channels)}
+        own = own if channels is None else {**own, "channels": str(channels)}
+        _from_texts(own)  # raises before anything is taken over
+        self.own = own
         self.choice = "own"
 
     def network_input(self, **where: Any) -> NetworkInput | None:

@@ -143,6 +143,21 @@ def test_a_closed_app_comes_back_with_what_still_is_there(model: LoadedModel) ->
     app.close()
 
 
+def test_a_closed_app_whose_model_is_gone_comes_back_without_it() -> None:
+    app = explore(nn.Sequential(nn.Conv2d(3, 4, 3)), sample_image(), ["0"], run=False)
+    run(app)
+    app.close()
+    gc.collect()
+    app.open()
+    assert app.why_not == "Choose a model."
+    assert app.tree.rows == app.gallery.cards == []
+    assert app.model_info == app.predictions == {}
+    app.model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    assert app.layers == ["0"]
+    run(app)
+    app.close()
+
+
 def test_an_older_run_goes_with_the_next_and_with_image_and_model(model: LoadedModel) -> None:
     app = explore(model, sample_image(), ["conv", "fc"], run=False)
     app.gallery._hello(300)
