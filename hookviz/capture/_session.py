@@ -136,7 +136,7 @@ class Capture(StaysHere, CaptureResults):
         input_gradients: Keep gradients of inputs: the layer's own contribution alone, as
             ``grad_input`` of a full backward hook; the layer is given views of its inputs.
         device: Where copies go; None leaves them where they are.
-        dtype: Floating-point dtype of the copies; None keeps each one's own. Integers stay
+        dtype: Floating-point dtype of the copies; None keeps each tensor's own. Integers stay
             integers, quantised tensors are dequantised.
         transform: Applied to each tensor before it is copied, to keep less.
         memory_limit: Bytes in all beyond which the forward ends with CaptureError.
