@@ -1,6 +1,6 @@
 """Hooks in, Activations out: every call of every selected layer, copied where it happens.
 
-In: a PyTorch module, layer selectors, options. Out: Activations. Must not know: images, pictures,
+In: a PyTorch module, layer selectors, options. Out: Activations. Must not know: images, figures,
 files, widgets.
 """
 

@@ -83,6 +83,9 @@ def effect(
 ) -> Effect:
     """Runs a model without and with edits and compares its outputs.
 
+    With :func:`patch` this is activation patching (causal tracing, Meng et al. 2022,
+    arXiv:2202.05262).
+
     Both runs get copies of the same inputs and the same random numbers, without gradients. Train
     flags, random number state and, in eval mode, BatchNorm statistics are left as they were.
 

@@ -69,7 +69,15 @@ def zero_channels(
 ) -> Edit:
     """Some channels of a layer's output become 0, as if they had been cut out.
 
-    The arguments are those of :func:`scale_channels`.
+    Args:
+        layers: Selectors of the layers.
+        channels: Index or indices of the channels, from 0.
+        axis: The channels' axis, as in :func:`scale_channels`.
+        call: Only this call of the layer within a forward, from 1; None for every call.
+        leaf: Which tensor of a nested output.
+
+    Returns:
+        An edit; it raises as that of :func:`scale_channels` does.
 
     Examples:
         >>> from hookviz.capture import edit
@@ -184,8 +192,15 @@ def replace_input(
 ) -> Edit:
     """An input of layers is replaced or changed, before they run.
 
-    ``leaf`` names the argument by its parameter of ``forward``: "x", however it was passed, "x.1"
-    a tensor inside it; the default is the first one. Otherwise as :func:`replace_output`.
+    Args:
+        layers: Selectors of the layers.
+        new: As in :func:`replace_output`.
+        call: Only this call of the layer within a forward, from 1; None for every call.
+        leaf: The argument by its parameter of ``forward``: "x", however it was passed, "x.1" a
+            tensor inside it, "*" all; None for the first one.
+
+    Returns:
+        An edit; it raises as that of :func:`replace_output` does.
     """
     return _replace("input", layers, new, call, leaf)
 
@@ -226,8 +241,9 @@ def patch(
 ) -> Edit:
     """A stored activation takes the place of what the layer gives now.
 
-    For patching between two pictures: capture a layer for the one, run the other with
-    ``patch(activation)``, and see how far the output moves.
+    For activation patching between two images: capture a layer for the one, run the other with
+    ``patch(activation)``, and see how far the output moves (Meng et al. 2022, "Locating and
+    Editing Factual Associations in GPT", arXiv:2202.05262).
 
     Args:
         source: An activation, which knows its layer, call, leaf and kind, or a tensor. It is
@@ -333,8 +349,17 @@ def clamp_gradients(
 ) -> Edit:
     """Each element of the gradient that flows back through layers is limited to [-limit, limit].
 
-    For the gradients of parameters see :func:`~hookviz.capture.clip_gradients`. The
-    arguments are those of :func:`replace_gradient`; NaN stays NaN.
+    NaN stays NaN. For the gradients of parameters see :func:`~hookviz.capture.clip_gradients`.
+
+    Args:
+        layers: Selectors of the layers.
+        limit: A positive number, in the units of the gradient; inf changes nothing.
+        of: "output" or "input", as in :func:`replace_gradient`.
+        call: Only this call of the layer within a forward, from 1; None for every call.
+        leaf: Which tensor of a nested output or of several inputs.
+
+    Returns:
+        An edit; it acts in every backward pass while the edits are in force.
 
     Raises:
         CaptureError: ``limit`` is not positive.

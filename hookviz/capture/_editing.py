@@ -131,6 +131,56 @@ def edit(model: nn.Module, *edits: Edit) -> Editing:
     return Editing(model, edits)
 
 
+class _Calls:
+    """Counts the calls of layers within a forward, for each thread; watches the model's calls."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object:  # noqa: ARG002 - Watcher
+        """A forward of the model begins: calls are counted from 1 again."""
+        depth = getattr(self._local, "depth", 0)
+        self._local.depth = depth + 1
+        if depth == 0:
+            self._local.calls = {}
+        return self
+
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:  # noqa: ARG002 - Watcher
+        """The forward has ended, in whatever way; one that an edit made fail says so."""
+        self._local.depth -= 1
+        reshaped = self._local.__dict__.pop("reshaped", None)
+        if reshaped is None or not isinstance(error, RuntimeError | ValueError | IndexError):
+            return None
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        return CaptureError(f"The forward failed after an edit changed {reshaped}: {first}")
+
+    def changed(self, site: Site, before: Tensor, after: Tensor) -> None:
+        """Note that an edit gave a tensor another shape, in case the forward fails by it."""
+        old, new = describe(before), describe(after)
+        if old != new:
+            self._local.reshaped = f"{site} from {old} to {new}"
+
+    def number(self, key: tuple[int, str], wanted: int | None) -> tuple[int, bool]:
+        """Which call of a layer this is, and whether checkpointing makes it again.
+
+        Args:
+            key: Index of the edit and name of the layer.
+            wanted: The one call that the edit is for, or None.
+        """
+        calls: dict[tuple[int, str], int] = self._local.__dict__.setdefault("calls", {})
+        if backward_is_running() and getattr(self._local, "depth", 0) == 0:
+            made = calls.get(key, 0)
+            if wanted is not None and made > 1:
+                raise CaptureError(
+                    f"'{key[1]}' ran {made} times, and which of them checkpointing repeats cannot "
+                    f"be known, so call={wanted} cannot be edited.",
+                    remedy="Edit every call (call=None) or switch checkpointing off.",
+                )
+            return max(made, 1), True
+        calls[key] = calls.get(key, 0) + 1
+        return calls[key], False
+
+
 class Editing(StaysHere):
     """The context of :func:`edit`.
 
@@ -156,7 +206,7 @@ class Editing(StaysHere):
         self._stack = ExitStack()
         self._open = False
         self._lock = threading.Lock()
-        self._local = threading.local()
+        self._calls = _Calls()
 
     def __enter__(self) -> Editing:
         if self._open:
@@ -168,7 +218,7 @@ class Editing(StaysHere):
         try:
             for undo in bypass_compiled(self._model):
                 self._stack.callback(undo)
-            self._stack.callback(watch_calls(self._root, self))
+            self._stack.callback(watch_calls(self._root, self._calls))
             for index, name, module in self._plan:
                 self._hook(index, name, module)
         except BaseException:
@@ -183,44 +233,6 @@ class Editing(StaysHere):
         """Ends the edits and removes their hooks; again is harmless."""
         self._open = False
         self._stack.close()
-
-    # Calls -------------------------------------------------------------------------------------
-
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object:  # noqa: ARG002 - Watcher
-        """A forward of the model begins: calls are counted from 1 again."""
-        depth = getattr(self._local, "depth", 0)
-        self._local.depth = depth + 1
-        if depth == 0:
-            self._local.calls = {}
-        return self
-
-    def end(self, token: Any, error: BaseException | None) -> Exception | None:  # noqa: ARG002 - Watcher
-        """The forward has ended, in whatever way; one that an edit made fail says so."""
-        self._local.depth -= 1
-        reshaped = self._local.__dict__.pop("reshaped", None)
-        if reshaped is None or not isinstance(error, RuntimeError | ValueError | IndexError):
-            return None
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        return CaptureError(f"The forward failed after an edit changed {reshaped}: {first}")
-
-    def _call(self, index: int, name: str) -> tuple[int, bool]:
-        """Which call of the layer this is, and whether checkpointing makes it again."""
-        calls: dict[tuple[int, str], int] | None = getattr(self._local, "calls", None)
-        if calls is None:
-            calls = self._local.calls = {}
-        if backward_is_running() and getattr(self._local, "depth", 0) == 0:
-            made = calls.get((index, name), 0)
-            if self.edits[index].call is not None and made > 1:
-                raise CaptureError(
-                    f"'{name}' ran {made} times, and which of them checkpointing repeats cannot "
-                    f"be known, so call={self.edits[index].call} cannot be edited.",
-                    remedy="Edit every call (call=None) or switch checkpointing off.",
-                )
-            return max(made, 1), True
-        calls[index, name] = calls.get((index, name), 0) + 1
-        return calls[index, name], False
-
-    # Hooks -------------------------------------------------------------------------------------
 
     def _hook(self, index: int, name: str, module: nn.Module) -> None:
         one = self.edits[index]
@@ -246,7 +258,7 @@ class Editing(StaysHere):
     def _edited(self, index: int, name: str, module: nn.Module, value: Any) -> Any:
         """The value with the chosen leaves changed; None where the call is not meant."""
         one = self.edits[index]
-        call, recomputed = self._call(index, name)
+        call, recomputed = self._calls.number((index, name), one.call)
         if one.call is not None and call != one.call:
             return None
         parts: Any = value.parts() if isinstance(value, _Inputs) else value
@@ -260,9 +272,7 @@ class Editing(StaysHere):
             if one.kind in ("output", "input"):
                 self._count(index)
                 changed = one.change(tensor, site)
-                if describe(changed) != describe(tensor):
-                    shapes = f"from {describe(tensor)} to {describe(changed)}"
-                    self._local.reshaped = f"{site} {shapes}"
+                self._calls.changed(site, tensor, changed)
                 return changed
             return self._with_gradient(index, tensor, site)
 
@@ -290,7 +300,7 @@ class Editing(StaysHere):
                 )
             return new
 
-        # A copy of one's own: a hook on the tensor itself would also see what flows back from
+        # A copy: a hook on the tensor itself would also see what flows back from
         # elsewhere (a skip connection round the layer), would stay on a tensor of the user's, and
         # is lost by autograd where a view is changed in place. Only the input of an in-place
         # layer must stay the very tensor, since others may read what the layer wrote into it.

@@ -61,7 +61,7 @@ def require_grad(name: str, tensor: Any) -> None:
 
 
 def own_view(tensor: Tensor) -> Tensor:
-    """The same values under a tensor whose gradient is told apart from the tensor's.
+    """The same values under a tensor whose gradient is separate from the tensor's.
 
     It hands any gradient on as it is; ``view_as`` would reshape it, which a sparse one refuses.
     """

@@ -34,7 +34,7 @@ def leaves(value: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
     Returns:
         (path, tensor) pairs; the tensors are those of ``value``, not copies. A bare tensor has
         the path ``prefix``; others add positions, keys and field names with dots. Equal paths
-        (keys ``0`` and ``"0"``) are told apart by ``#2``.
+        (keys ``0`` and ``"0"``) differ by ``#2``.
 
     Examples:
         >>> zero = torch.zeros(1)

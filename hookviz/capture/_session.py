@@ -120,7 +120,12 @@ class Capture(StaysHere, CaptureResults):
     Forwards that other threads start are runs too, unless such a thread has captures of its own
     open: then they belong to these alone. Where threads work on one forward together, as those of
     ``DataParallel`` do, their pieces of a batch are joined in input order. Recomputation by
-    activation checkpointing is no second call.
+    activation checkpointing does not count as a call.
+
+    Copies of the model, saved or exported ones included, have no hooks of the capture; a copy of
+    the capture itself is None. A tensor that cannot be kept (sparse, freed, a stand-in of
+    ``torch.func`` or of tracing) is a reason in ``missing``, and the forward goes on; nested
+    tensors are padded with zeros.
 
     Args:
         module: The model, or any part of one. It is called, never its ``forward``. A module made
@@ -136,7 +141,7 @@ class Capture(StaysHere, CaptureResults):
         input_gradients: Keep gradients of inputs: the layer's own contribution alone, as
             ``grad_input`` of a full backward hook; the layer is given views of its inputs.
         device: Where copies go; None leaves them where they are.
-        dtype: Floating-point dtype of the copies; None keeps each one's own. Integers stay
+        dtype: Floating-point dtype of the copies; None keeps each tensor's own. Integers stay
             integers, quantised tensors are dequantised.
         transform: Applied to each tensor before it is copied, to keep less.
         memory_limit: Bytes in all beyond which the forward ends with CaptureError.

@@ -90,11 +90,13 @@ class CheckpointFile(ModelSource):
             raise ModelError(
                 f"{path.name} fits {' and '.join(repr(name) for name in found)} alike.",
                 remedy=f"Name the architecture: load_model({found[0]!r}, weights={str(path)!r}).",
+                code="architecture-unknown",
             )
         raise ModelError(
             f"{path.name} does not say which architecture its weights are for.",
             remedy=f"Name it, {example}, or pass the module: load_model(module, "
             f"weights={str(path)!r}).",
+            code="architecture-unknown",
         )
 
 

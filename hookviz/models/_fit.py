@@ -190,6 +190,8 @@ class MismatchError(WeightsError):
             remedy=advice
             or "Choose the architecture that it was trained with, or strict=False to load what "
             "fits.",
+            code="weights-mismatch",
+            details={"advice": advice},
         )
         self.report = report
 

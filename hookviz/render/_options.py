@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypedDict, Unpack, cast, get_args
@@ -45,6 +45,7 @@ _LEGAL: dict[str, tuple[str | None, ...]] = {
     "style": (None, *get_args(Style)),
 }
 _MAX_PIXELS_WIDE = 20_000
+_INCHES = 1.5  # narrower figures have no room beside a colorbar's texts
 _MAX_CHANNEL = 10_000_000  # more than any layer has; a range of more would fill the memory
 
 
@@ -185,6 +186,15 @@ class GridOptions:
                 set_(self, name, number(name, getattr(self, name)))
         for name, legal in _LEGAL.items():
             one_of(name, getattr(self, name), legal)
+        for name in ("figure", "summary", "title"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (name == "title" and value is None):
+                raise RenderError(f"{name} is {value!r}; it must be a text.")
+        if self.width < _INCHES * self.dpi:
+            raise RenderError(
+                f"width is {self.width} pixels, which at {self.dpi:g} dpi is too narrow for texts.",
+                remedy=f"Make it at least {math.ceil(_INCHES * self.dpi)}, or dpi smaller.",
+            )
         for part in self.summaries:
             one_of("summary", part, ("none", *SUMMARIES))
         if not isinstance(self.overlay, bool):
@@ -252,7 +262,7 @@ class GridOptions:
     @property
     def summaries(self) -> tuple[str, ...]:
         """The summary tiles asked for, in the order asked for; () for "none"."""
-        parts = [p.strip() for p in str(self.summary).split(",")]
+        parts = [p.strip() for p in self.summary.split(",")]
         return tuple(dict.fromkeys(p for p in parts if p not in ("none", "")))
 
     @property
@@ -352,6 +362,11 @@ def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
         >>> parse_channels("9-7")
         (9, 8, 7)
     """
+    if not isinstance(channels, str | Iterable):
+        raise RenderError(
+            f"channels is {channels!r}; it must be a text like '0-15,42' or a sequence of indices.",
+            code="not-channels",
+        )
     if not isinstance(channels, str):
         return tuple(dict.fromkeys(whole("channels", c, high=_MAX_CHANNEL) for c in channels))
     found: list[int] = []

@@ -45,6 +45,8 @@ class Card:
         reason: What to say instead of a picture; "" where there is one.
         leaf: Which leaf is shown.
         page: Which page, from 0.
+        turned: When the page was turned last, by the page's clock in milliseconds: a picture that
+            is older than that does not turn it back.
         collapsed: Whether only the head is shown.
         statistics: Whether the statistics are shown in place of the maps.
         filters: Whether the layer's filters are shown in place of the maps.
@@ -63,6 +65,7 @@ class Card:
     reason: str = ""
     leaf: str = ""
     page: int = 0
+    turned: float = 0
     collapsed: bool = False
     statistics: bool = False
     filters: bool = False

@@ -335,10 +335,11 @@ class MapGallery(Part):
             return None
         return painted.facts["low"], painted.facts["high"]
 
-    def _turn_page(self, key: str, page: int) -> None:
+    def _turn_page(self, key: str, page: int, at: float = 0) -> None:
         with self._changing(key) as card:
             if card is not None:
                 card.page = max(0, page)
+                card.turned = max(card.turned, at)
                 self._turned = key
 
     def _collapse(self, key: str, on: bool) -> None:
@@ -438,6 +439,7 @@ class MapGallery(Part):
         if self._sent.get(key) == version:
             return  # ordered again while it was being drawn
         message: dict[str, Any] = {"type": "pixels", "key": key, "version": version}
+        message["turned"] = card.turned
         painted: Painted | None = None
         try:
             painted = self._painted(card, self.options)

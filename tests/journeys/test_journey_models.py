@@ -48,12 +48,14 @@ def test_a_module_of_a_fixed_size_runs_at_the_size_that_was_found(
     lab, app = open_app(DIGITS)
     app.sample("coffee")
     expect(app.part("seen-caption")).to_contain_text("28 × 28")
-    expect(app.part("own-found")).to_contain_text("28×28 pixels, grey")
     app.run("0", "2")
     expect(app.card("4")).to_contain_text("10")
     assert lab.value("list(app.run.input.tensor.shape)") == [1, 1, 28, 28]
     lab.screenshot("models_1_digits")
     # the usual numbers of such a data set, and a slip
+    app.choose("Preprocessing", "own")
+    expect(app.root.get_by_label("Size of the input", exact=True)).to_have_value("28 × 28")
+    expect(app.root.get_by_label("Channels of the input", exact=True)).to_have_value("1")
     app.expect_refused("Mean", "zero", "0", "zero")
     app.type_into("Mean", "0.1307")
     app.type_into("Standard deviation", "0.3081")

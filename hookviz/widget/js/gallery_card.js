@@ -12,7 +12,7 @@ import { sentence, worded } from "./wording.js";
  * What comes with a picture.
  * @typedef {{key: string, version: number, page: number, pages: number, width: number,
  *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
- *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string,
+ *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string, turned?: number,
  *   note?: Record<string, any>}} PictureFacts
  */
 
@@ -40,6 +40,8 @@ export class Card {
     this.state = null;
     this.page = 0;
     this.pages = 1;
+    /** When a page was asked for last: pictures say up to when they were asked. */
+    this.turned = 0;
     const button = (/** @type {string} */ hv, /** @type {Node} */ sign, /** @type {() => void} */ act) =>
       h("button", { hv, type: "button", class: "hv-quiet", onclick: act }, sign);
     this.collapse = button("collapse", icon("chevron"), () =>
@@ -87,7 +89,8 @@ export class Card {
       this.page = wanted;
       this.el.setAttribute("aria-busy", "true");
       this.el.dataset.version = String(Number(this.el.dataset.version ?? 0) + 1);
-      this.send({ type: "page", key: this.key, page: wanted });
+      this.turned = Math.max(this.turned + 1, Date.now());
+      this.send({ type: "page", key: this.key, page: wanted, at: this.turned });
     }
     this.refreshPager();
   }
@@ -165,6 +168,8 @@ export class Card {
    */
   paint(facts, png, ratio) {
     if (!this.state || facts.version < this.state.version) return;
+    // Drawn before the page was turned: it would turn it back.
+    if ((facts.turned ?? this.turned) < this.turned) return;
     this.state.version = facts.version;
     this.el.dataset.version = String(facts.version);
     setText(this.note, facts.note ? sentence(facts.note) : "");
