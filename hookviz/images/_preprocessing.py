@@ -28,7 +28,7 @@ from PIL import Image
 from hookviz._tensors import dense
 from hookviz.errors import ImageError, did_you_mean
 from hookviz.images._picture import Picture
-from hookviz.images._rgb import to_rgb
+from hookviz.images._read import read_image
 
 __all__ = ["Box", "CalledPreprocessing", "Preprocessing"]
 
@@ -500,9 +500,9 @@ Resizing by Pillow and by torch differ by less than one."""
 
 
 def _rgb(picture: Image.Image | Picture) -> Image.Image:
-    if isinstance(picture, Picture):
-        return picture.image
-    return picture if picture.mode == "RGB" else to_rgb(picture)[0]
+    if isinstance(picture, Image.Image) and picture.mode == "RGB":
+        return picture
+    return read_image(picture).image
 
 
 # ── What a callable takes and gives

@@ -530,5 +530,17 @@ def test_descriptions():
     )
 
 
+def test_what_read_image_takes_is_taken(tmp_path):
+    path = tmp_path / "dot.png"
+    Image.new("P", (4, 3)).save(path)
+    for source in (path, Image.open(path), np.zeros((3, 4), np.uint8), torch.zeros(3, 3, 4)):
+        assert network_input(source, Preprocessing.for_size(2)).tensor.shape == (1, 3, 2, 2)
+        assert Preprocessing.for_size(2)(source).shape == (3, 2, 2)
+    with pytest.raises(ImageError, match="A NoneType is no image"):
+        network_input(None)
+    with pytest.raises(ImageError, match="dtype float16; give a floating one"):
+        network_input(path, dtype="float16")
+
+
 def test_a_pil_image_of_any_mode_is_taken():
     assert Preprocessing()(Image.new("LA", (3, 2), (9, 0))).tolist()[0] == [[1.0] * 3] * 2

@@ -13,10 +13,9 @@ import pytest
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images import read_image, sample_image
-from hookviz.images._formats import ACCEPTED, file_kind
+from hookviz.images import clean_name, file_kind, read_image, sample_image
+from hookviz.images._formats import ACCEPTED
 from hookviz.images._limits import MAX_SCAN_WORK
-from hookviz.images._picture import clean_name
 
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj "
