@@ -79,9 +79,7 @@ class Arranged:
 
 
 def arrange(
-    source: Source,
-    options: GridOptions,
-    input_size: tuple[int, int] | None = None,
+    source: Source, options: GridOptions, input_size: tuple[int, int] | None = None
 ) -> Arranged:
     """Choose sample, frame and layout.
 

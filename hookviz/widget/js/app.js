@@ -7,6 +7,7 @@ import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
+import { resultTabs } from "./tabs.js";
 import { weightsText } from "./wording.js";
 import { saveZip } from "./zip.js";
 
@@ -136,6 +137,7 @@ function makeHeader({ send, openModels, toggleHelp }) {
 }
 
 /**
+<<<<<<< HEAD
  * The results: the gallery, and a tab for each panel that Python lists in the trait panels.
  * @param {Model} model
  * @param {HTMLElement} gallery
@@ -170,6 +172,8 @@ function resultTabs(model, gallery, show) {
 }
 
 /**
+=======
+>>>>>>> main
  * Shows a part's own widget in its slot.
  * @param {Context["host"]} host
  * @param {string | null} reference
