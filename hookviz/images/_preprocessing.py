@@ -723,7 +723,9 @@ _PROCESSOR = "the image processor"
 
 def _hugging_face_processor(config: Mapping[str, Any]) -> CalledPreprocessing | None:
     """The processor that a config names, where transformers is installed; its numbers count."""
-    name = str(config.get("image_processor_type") or config.get("feature_extractor_type"))
+    name = config.get("image_processor_type") or config.get("feature_extractor_type")
+    if not isinstance(name, str):
+        return None
     try:
         import transformers
     except ImportError:
