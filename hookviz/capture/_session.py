@@ -417,7 +417,9 @@ class Capture(StaysHere, CaptureResults):
                 outputs=outputs,
                 inputs=inputs,
                 on_activation=self._on_activation,
-                gradient=grads.output_hook(hooked) if gradients or input_gradients else None,
+                gradient=partial(grads.after_call, hooked)
+                if gradients or input_gradients
+                else None,
                 after=stopper.after if stopper is not None else None,
             )
             steps.append(set_forward_hook(layer, hook, owner))
