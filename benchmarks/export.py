@@ -30,9 +30,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 import hookviz
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export import RunFacts, read_png_facts, write_export
-from hookviz.export._execution import LEVEL
+from hookviz.export._png import LEVEL
 
 LAYERS = ("features.0", "features.14", "features.28")
 

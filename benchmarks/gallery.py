@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 import hookviz
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.render import GridOptions, PictureFacts, draw, draw_statistics, shared_range
 
 DARK = GridOptions(style="dark")

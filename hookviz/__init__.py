@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hookviz.version import __version__
 
 _HOME = {
-    "Activation": "hookviz.capture",
+    "Activation": "hookviz.activation",
     "Capture": "hookviz.capture",
     "FeatureExtractor": "hookviz.capture",
     "VerboseExecution": "hookviz.capture",
@@ -33,7 +33,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
-    from hookviz.capture import Activation as Activation
+    from hookviz.activation import Activation as Activation
     from hookviz.capture import Capture as Capture
     from hookviz.capture import FeatureExtractor as FeatureExtractor
     from hookviz.capture import VerboseExecution as VerboseExecution

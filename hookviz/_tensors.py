@@ -35,12 +35,12 @@ def dense(tensor: Tensor, device: str | torch.device | None = None) -> Tensor:
         >>> dense(torch.eye(2).to_sparse()).layout
         torch.strided
     """
-    plain = tensor.detach()
-    if plain.is_meta:
+    if tensor.is_meta:
         raise HookvizError(
-            f"A tensor of shape {tuple(plain.shape)} is on the meta device and has no values."
+            f"A tensor of shape {tuple(tensor.shape)} is on the meta device and has no values."
         )
     try:
+        plain = tensor.detach()
         if plain.is_quantized:
             plain = plain.dequantize()
         if plain.is_nested:
@@ -48,9 +48,12 @@ def dense(tensor: Tensor, device: str | torch.device | None = None) -> Tensor:
         elif plain.layout != torch.strided:
             plain = plain.to_dense()
         plain = plain.resolve_conj().resolve_neg()
+        storage = plain.untyped_storage()
+        if plain.numel() and (storage.device.type == "meta" or not storage.nbytes()):
+            raise TypeError("it is a fake tensor, or its memory was freed")
         return plain if device is None else plain.to(device)
-    except (RuntimeError, NotImplementedError, TypeError) as error:
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise HookvizError(
-            f"The values of a {plain.dtype} tensor ({plain.layout}) cannot be read: {first}"
+            f"The values of a {tensor.dtype} tensor ({tensor.layout}) cannot be read: {first}"
         ) from error

@@ -24,7 +24,7 @@ def bytes_text(count: float, *, binary: bool = False) -> str:
         '3.0 MiB'
     """
     step = 1024 if binary else 1000
-    if count < step:
+    if count < (step if binary else 10_000):
         return f"{count:,.0f} bytes"
     units = ("KiB", "MiB", "GiB") if binary else ("kB", "MB", "GB")
     value = float(count)

@@ -145,14 +145,17 @@ def _cache() -> Finding:
 
     folder = cache_folder()
     parent = next((p for p in [folder, *folder.parents] if p.exists()), folder)
-    if not os.access(parent, os.W_OK):
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
         return Finding(
             "torch's cache",
             False,
             f"{folder} cannot be written",
             "Set TORCH_HOME to your own folder",
         )
-    files = cached_weights()
+    try:
+        files = cached_weights()
+    except (HookvizError, OSError) as error:
+        return Finding("torch's cache", False, str(error), "Set TORCH_HOME to your own folder")
     total = sum(f.bytes for f in files) / 1e6
     return Finding("torch's cache", True, f"{folder}: {len(files)} files, {total:,.0f} MB")
 

@@ -6,7 +6,6 @@ files, widgets.
 
 from __future__ import annotations
 
-from hookviz.capture._activation import Activation, Kind
 from hookviz.capture._changes import (
     add_noise,
     clamp_gradients,
@@ -22,12 +21,12 @@ from hookviz.capture._effect import Effect, effect
 from hookviz.capture._layers import LayerInfo, LayerSelector, list_layers, select_layers
 from hookviz.capture._loaders import extract_features
 from hookviz.capture._session import Capture
+from hookviz.capture._shapes import layer_shapes
 from hookviz.capture._sites import Edit
 from hookviz.capture._verbose import ExecutionRow, VerboseExecution
 from hookviz.capture._wrappers import FeatureExtractor
 
 __all__ = [
-    "Activation",
     "Capture",
     "Edit",
     "Editing",
@@ -35,7 +34,6 @@ __all__ = [
     "ExecutionRow",
     "FeatureExtractor",
     "GradientClipping",
-    "Kind",
     "LayerInfo",
     "LayerSelector",
     "VerboseExecution",
@@ -45,6 +43,7 @@ __all__ = [
     "edit",
     "effect",
     "extract_features",
+    "layer_shapes",
     "list_layers",
     "patch",
     "replace_gradient",

@@ -5,19 +5,22 @@ In: what to change and where. Out: an Edit. Must not know: hooks, how an edit re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz._tensors import dense
+from hookviz.activation import Activation, Kind
 from hookviz.capture._channels import (
     channel_axis,
     channel_indices,
     channels_text,
     index_tensor,
 )
+from hookviz.capture._checks import check_choice, check_number
 from hookviz.capture._sites import Edit, Layers, Site
 from hookviz.errors import CaptureError
 
@@ -138,6 +141,7 @@ def patch(
         tensor = source
     if not isinstance(tensor, Tensor):
         raise CaptureError(f"patch takes an Activation or a tensor, not {type(tensor).__name__}.")
+    tensor = dense(tensor)
     if layers is None:
         raise CaptureError("A tensor does not say where it belongs.", remedy="Give layers=.")
     wanted = None if channels is None else channel_indices(channels)
@@ -180,8 +184,9 @@ def add_noise(
             of floating point, or activation checkpointing makes the call again, which only the
             global generator can repeat.
     """
-    if not 0 <= std < float("inf"):
-        raise CaptureError(f"std={std!r} is no standard deviation; 0 or a positive number is.")
+    check_number("std", std, "a finite number >= 0", lambda n: 0 <= n < math.inf)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise CaptureError(f"generator must be a torch.Generator or None, not {generator!r:.80}.")
 
     def change(tensor: Tensor, site: Site) -> Tensor:
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_quantized:
@@ -217,8 +222,7 @@ def clamp_gradients(
     Raises:
         CaptureError: ``limit`` is not positive.
     """
-    if not limit > 0:
-        raise CaptureError(f"limit={limit!r} is no limit; a positive number is.")
+    check_number("limit", limit, "a number > 0", lambda n: n > 0)
 
     def change(gradient: Tensor, _site: Site) -> Tensor:
         return gradient.clamp(-limit, limit)
@@ -231,7 +235,7 @@ def _replace(
 ) -> Edit:
     what = kind.replace("_", " ")
     if isinstance(new, Activation | Tensor):
-        stored = new.tensor if isinstance(new, Activation) else new
+        stored = dense(new.tensor if isinstance(new, Activation) else new)
 
         def put(tensor: Tensor, site: Site) -> Tensor:
             return _fitting(stored, tensor, site).clone()
@@ -259,13 +263,19 @@ def _replace(
 
 
 def _gradient_kind(of: str) -> Kind:
-    if of not in ("output", "input"):
-        raise CaptureError(f"of={of!r} has no gradient; 'output' and 'input' have.")
+    check_choice("of", of, "output", "input")
     return "output_gradient" if of == "output" else "input_gradient"
 
 
 def _fitting(stored: Tensor, current: Tensor, site: Site) -> Tensor:
     """The stored tensor in the shape, device and dtype of the current one; maybe a view."""
+    if current.is_nested or current.is_quantized or current.layout is not torch.strided:
+        raise CaptureError(
+            f"A stored tensor cannot take the place of {site}: it is nested, sparse or quantised.",
+            remedy="Use a function that returns a tensor of that kind.",
+        )
+    if stored.is_complex() and not current.is_complex():
+        raise CaptureError(f"A complex tensor cannot take the place of {site}: it is real.")
     same = stored.shape == current.shape
     one_for_all = stored.ndim > 0 and stored.shape[0] == 1 and stored.shape[1:] == current.shape[1:]
     if not same and not (one_for_all and stored.ndim == current.ndim):

@@ -5,11 +5,14 @@ In: channels and a factor. Out: an Edit. Must not know: hooks, how an edit reach
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hookviz.capture._checks import check_number
 from hookviz.capture._sites import Edit, Layers, Site
 from hookviz.errors import CaptureError
 
@@ -52,6 +55,7 @@ def scale_channels(
             the axis is not known.
     """
     wanted = channel_indices(channels)
+    check_number("factor", factor, "a finite number", math.isfinite)
 
     def change(tensor: Tensor, site: Site) -> Tensor:
         place = channel_axis(axis, tensor, site)
@@ -90,7 +94,8 @@ def zero_channels(
 
 def channel_indices(channels: int | Iterable[int]) -> tuple[int, ...]:
     """The channels that were asked for, each once, as plain numbers."""
-    each = (channels,) if isinstance(channels, int) else tuple(channels)
+    given: Any = channels.tolist() if isinstance(channels, Tensor) else channels
+    each = tuple(given) if isinstance(given, Iterable) else (given,)
     bad = [c for c in each if isinstance(c, bool) or not hasattr(c, "__index__")]
     if bad or not each:
         found = f"{bad[0]!r}" if bad else "none"
@@ -112,8 +117,9 @@ def index_tensor(channels: tuple[int, ...], tensor: Tensor, axis: int, site: Sit
 
 def channel_axis(axis: int | None, tensor: Tensor, site: Site) -> int:
     """The axis of the channels, counted from 0; CaptureError where it is not known."""
-    if tensor.is_quantized or tensor.layout is not torch.strided:
-        found = "quantised" if tensor.is_quantized else f"not dense ({tensor.layout})"
+    if tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:
+        layout = "nested" if tensor.is_nested else tensor.layout
+        found = "quantised" if tensor.is_quantized else f"not dense ({layout})"
         raise CaptureError(
             f"Single channels of {site} cannot be edited: it is {found}.",
             remedy="Use replace_output with a function that converts it.",
@@ -125,8 +131,8 @@ def channel_axis(axis: int | None, tensor: Tensor, site: Site) -> int:
             "known.",
             remedy="Give axis=, for example axis=-1 for tokens.",
         )
-    if not -tensor.ndim <= place < tensor.ndim:
-        raise CaptureError(f"There is no axis {place} in {site}, of shape {tuple(tensor.shape)}.")
+    if not isinstance(place, int) or not -tensor.ndim <= place < tensor.ndim:
+        raise CaptureError(f"There is no axis {place!r} in {site}, of shape {tuple(tensor.shape)}.")
     return place % tensor.ndim
 
 

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.optim import Optimizer
 
+from hookviz.capture._checks import check_choice
 from hookviz.capture._clip_limit import Limit, NonFinite, Over
+from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_tensor_hook
 from hookviz.errors import CaptureError
 
 __all__ = ["GradientClipping", "clip_gradients"]
@@ -105,8 +107,11 @@ def clip_gradients(
         raise CaptureError(f"clip_gradients takes an nn.Module, not {type(model).__name__}.")
     if (value is None) == (norm is None):
         raise CaptureError("clip_gradients takes either value= or norm=, not both or neither.")
-    if when not in (None, "gradient", "backward", "step"):
-        raise CaptureError(f"when={when!r} is unknown; it is 'gradient', 'backward' or 'step'.")
+    check_choice("when", when, "gradient", "backward", "step", None)
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise CaptureError(
+            f"optimizer must be a torch.optim.Optimizer or None, not {type(optimizer).__name__}."
+        )
     if optimizer is not None and when != "step":
         raise CaptureError(f'optimizer= is for when="step", and when is {when!r}.')
     moment: When = when or ("backward" if value is None else "gradient")
@@ -127,7 +132,7 @@ def clip_gradients(
     return GradientClipping(model, limit, moment, optimizer)
 
 
-class GradientClipping:
+class GradientClipping(StaysHere):
     """The handle of :func:`clip_gradients`: it clips until ``remove()``.
 
     Args:
@@ -149,17 +154,15 @@ class GradientClipping:
         # so that model and handle die without the garbage collector.
         self._model = weakref.ref(model)
         self._hooks: dict[str, tuple[weakref.ref[Tensor], Any]] = {}
-        self._others: list[Any] = []
+        self._undo: list[Callable[[], None]] = []
         try:
             if when != "step":
                 # After each forward, because parameters may be unfrozen, replaced or (in lazy
                 # modules) made until then.
-                def after_forward(module: nn.Module, _args: Any, _output: Any) -> None:
-                    self._refresh(module)
-
-                self._others.append(model.register_forward_hook(after_forward))
+                self._undo.append(set_forward_hook(model, lambda *_: self.refresh()))
             elif optimizer is not None:
-                self._others.append(optimizer.register_step_pre_hook(lambda *_: self._clip_all()))
+                handle = optimizer.register_step_pre_hook(lambda *_: self._clip_all())
+                self._undo.append(handle.remove)
             self._refresh(model)
         except BaseException:
             self.remove()
@@ -191,19 +194,21 @@ class GradientClipping:
             (2 where a value is the limit); 0.0 where there is no gradient.
         """
         pairs = self._with_gradient()
-        total = float(self.limit.total_norm([gradient for _, gradient in pairs]))
+        total = self.limit.total_norm([gradient for _, gradient in pairs])
+        if total.is_meta:
+            raise CaptureError("The gradients are on the meta device and have no values to clip.")
         self.limit.clip_(pairs)
-        return total
+        return float(total)
 
     def remove(self) -> None:
         """Removes the hooks of this clipping and no other; again is harmless."""
         self._closed = True
         for _, handle in self._hooks.values():
             handle.remove()
-        for handle in self._others:
-            handle.remove()
+        for undo in self._undo:
+            undo()
         self._hooks.clear()
-        self._others.clear()
+        self._undo.clear()
 
     def __enter__(self) -> GradientClipping:
         return self
@@ -232,10 +237,10 @@ class GradientClipping:
             lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
             if name in self._hooks or lazy or not parameter.requires_grad:
                 continue
-            tensor: Any = parameter  # torch's two methods below carry no annotations
             if self.when == "gradient":
-                handle = tensor.register_hook(self._incoming(name))
+                handle = set_tensor_hook(parameter, self._incoming(name))
             else:
+                tensor: Any = parameter  # torch's method carries no annotations
                 handle = tensor.register_post_accumulate_grad_hook(self._note)
             self._hooks[name] = (weakref.ref(parameter), handle)
 

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hookviz.capture._checks import check_choice, check_number
 from hookviz.errors import CaptureError
 
 __all__ = ["Limit", "NonFinite", "Over"]
@@ -39,21 +40,13 @@ class Limit:
     foreach: bool | None
 
     def __post_init__(self) -> None:
-        size = self.size
-        if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < math.inf:
-            raise CaptureError(f"{self.kind}={size!r} is no limit; a positive, finite number is.")
-        if self.over not in ("parameter", "model"):
-            raise CaptureError(f"over={self.over!r} is unknown; it is 'parameter' or 'model'.")
-        if self.nonfinite not in ("keep", "zero", "error"):
-            raise CaptureError(
-                f"nonfinite={self.nonfinite!r} is unknown; it is 'keep', 'zero' or 'error'."
-            )
+        check_number(self.kind, self.size, "a finite number > 0", lambda n: 0 < n < math.inf)
+        check_number("norm_type", self.norm_type, "a number > 0 or inf", lambda n: n > 0)
+        check_choice("over", self.over, "parameter", "model")
+        check_choice("nonfinite", self.nonfinite, "keep", "zero", "error")
+        check_choice("foreach", self.foreach, True, False, None)
         if self.kind == "value" and self.over == "model":
             raise CaptureError('over="model" is about norms; value= limits each element by itself.')
-        if not float(self.norm_type) > 0:
-            raise CaptureError(
-                f"norm_type={self.norm_type!r} is no norm; a positive number or inf is."
-            )
 
     @torch.no_grad()
     def clip_(self, pairs: list[tuple[str, Tensor]]) -> None:
@@ -98,7 +91,7 @@ class Limit:
         # A sparse gradient's norm is that of its elements, once those of one place are added up.
         parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
         if not parts:
-            return torch.zeros(())
+            return torch.zeros((), device="cpu")  # and not on the default device
         return torch.nn.utils.get_total_norm(parts, self.norm_type, foreach=self.foreach)
 
     def _cleaned(self, name: str, gradient: Tensor) -> Tensor:

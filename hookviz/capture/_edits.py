@@ -26,7 +26,13 @@ from hookviz._text import names_text
 from hookviz.capture._guard import bypass_compiled, watch_calls
 from hookviz.capture._hooks import parameter_names
 from hookviz.capture._layers import LayerTree
-from hookviz.capture._leaves import leaves
+from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._module_hooks import (
+    StaysHere,
+    set_forward_hook,
+    set_pre_hook,
+    set_tensor_hook,
+)
 from hookviz.capture._rebuild import change_leaves
 from hookviz.capture._sites import Edit, Layers, Site
 from hookviz.capture._store import backward_is_running
@@ -72,7 +78,7 @@ def edit(model: nn.Module, *edits: Edit) -> Editing:
     return Editing(model, edits)
 
 
-class Editing:
+class Editing(StaysHere):
     """The context of :func:`edit`.
 
     Attributes:
@@ -130,9 +136,6 @@ class Editing:
         self._open = False
         self._stack.close()
 
-    def _hold(self, handle: Any) -> None:
-        self._stack.callback(handle.remove)
-
     # Calls -------------------------------------------------------------------------------------
 
     def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object:  # noqa: ARG002 - Watcher
@@ -143,9 +146,14 @@ class Editing:
             self._local.calls = {}
         return self
 
-    def end(self, token: Any, error: BaseException | None) -> None:  # noqa: ARG002 - Watcher
-        """The forward has ended, in whatever way."""
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:  # noqa: ARG002 - Watcher
+        """The forward has ended, in whatever way; one that an edit made fail says so."""
         self._local.depth -= 1
+        reshaped = self._local.__dict__.pop("reshaped", None)
+        if reshaped is None or not isinstance(error, RuntimeError | ValueError | IndexError):
+            return None
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        return CaptureError(f"The forward failed after an edit changed {reshaped}: {first}")
 
     def _call(self, index: int, name: str) -> tuple[int, bool]:
         """Which call of the layer this is, and whether checkpointing makes it again."""
@@ -172,18 +180,20 @@ class Editing:
             names = parameter_names(module)
 
             def before(
-                module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+                module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
             ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+                if kwargs is None:
+                    return None
                 new = self._edited(index, name, module, _Inputs(names(len(args)), args, kwargs))
                 return None if new is None else (new.args, new.kwargs)
 
-            self._hold(module.register_forward_pre_hook(before, with_kwargs=True))
+            self._stack.callback(set_pre_hook(module, before))
         else:
 
             def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
                 return self._edited(index, name, module, output)
 
-            self._hold(module.register_forward_hook(after))
+            self._stack.callback(set_forward_hook(module, after))
 
     def _edited(self, index: int, name: str, module: nn.Module, value: Any) -> Any:
         """The value with the chosen leaves changed; None where the call is not meant."""
@@ -201,7 +211,11 @@ class Editing:
             site = Site(name, module, call, one.kind, path, recomputed)
             if one.kind in ("output", "input"):
                 self._count(index)
-                return one.change(tensor, site)
+                changed = one.change(tensor, site)
+                if describe(changed) != describe(tensor):
+                    shapes = f"from {describe(tensor)} to {describe(changed)}"
+                    self._local.reshaped = f"{site} {shapes}"
+                return changed
             return self._with_gradient(index, tensor, site)
 
         new = change_leaves(parts, change)
@@ -216,16 +230,26 @@ class Editing:
             if not self._open:
                 return None
             self._count(index)
-            return self.edits[index].change(gradient, site)
+            new = self.edits[index].change(gradient, site)
+            same = (new.shape, new.dtype, new.device) == (
+                gradient.shape, gradient.dtype, gradient.device,
+            )  # fmt: skip
+            if not same:
+                raise CaptureError(
+                    f"{site} must stay of shape {tuple(gradient.shape)}, {gradient.dtype} on "
+                    f"{gradient.device}, but the edit made it {tuple(new.shape)}, {new.dtype} on "
+                    f"{new.device}."
+                )
+            return new
 
         # A copy of one's own: a hook on the tensor itself would also see what flows back from
         # elsewhere (a skip connection round the layer), would stay on a tensor of the user's, and
         # is lost by autograd where a view is changed in place. Only the input of an in-place
         # layer must stay the very tensor, since others may read what the layer wrote into it.
         in_place = site.kind == "input_gradient" and getattr(site.module, "inplace", False)
-        held: Any = tensor if in_place and tensor._base is None else tensor.clone()  # noqa: SLF001
-        held.register_hook(hook)
-        return held  # type: ignore[no-any-return]
+        held = tensor if in_place and tensor._base is None else tensor.clone()  # noqa: SLF001
+        set_tensor_hook(held, hook)
+        return held
 
     def _count(self, index: int) -> None:
         with self._lock:

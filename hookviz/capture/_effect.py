@@ -6,17 +6,20 @@ Must not know: how edits are carried out, pictures, categories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hookviz._tensors import dense
+from hookviz.capture._checks import check_count, check_function
 from hookviz.capture._edits import Editing
 from hookviz.capture._layers import resolve
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._limits import set_eval
 from hookviz.capture._rebuild import change_leaves
 from hookviz.capture._sites import Edit
 from hookviz.errors import CaptureError, LayerError
@@ -119,6 +122,8 @@ def effect(
         (4.0, [[3.0, 0.0]], (Change(index=(0, 1), before=4.0, after=0.0),))
     """
     editing = Editing(model, edits)
+    check_count("top", top, 0)
+    check_function("read", read)
     if not edits:
         raise CaptureError("effect compares a forward with edits, but none was given.")
     for one in edits:
@@ -132,7 +137,9 @@ def effect(
         return _read(output, leaf, read)
 
     root = resolve(model)
-    with _mode(root, evaluate=eval_mode), torch.no_grad():
+    with ExitStack() as stack, torch.no_grad():
+        if eval_mode:
+            stack.callback(set_eval(root))
         before = run()
         with editing:
             after = run()
@@ -147,6 +154,7 @@ def effect(
 
 
 def _compared(before: Tensor, after: Tensor, top: int, counts: tuple[int, ...]) -> Effect:
+    kept, before, after = (before, after), dense(before), dense(after)
     if before.shape != after.shape:
         raise CaptureError(
             f"The edits changed the output's shape from {tuple(before.shape)} to "
@@ -154,20 +162,20 @@ def _compared(before: Tensor, after: Tensor, top: int, counts: tuple[int, ...]) 
         )
     exact = torch.complex128 if before.is_complex() else torch.float64
     exact = torch.float32 if before.device.type == "mps" else exact  # MPS has no float64
-    old, new = _plain(before).to(exact), _plain(after).to(exact)
+    old, new = before.to(exact), after.to(exact)
     # The same infinity twice is no change, and its difference would be NaN.
     gap = torch.where(old == new, torch.zeros_like(old), new - old).abs().flatten()
     norm, base = float(gap.norm()), float(old.norm())
-    order = torch.argsort(gap, descending=True, stable=True)[: max(top, 0)]
+    order = torch.argsort(gap, descending=True, stable=True)[:top]
     changes = []
     for flat in order.tolist():
         if float(gap[flat]) == 0:
             break
-        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), before.shape))
+        index = _unravelled(flat, before.shape)
         changes.append(Change(index, _number(old[index]), _number(new[index])))
     return Effect(
-        before=before,
-        after=after,
+        before=kept[0],
+        after=kept[1],
         norm=norm,
         relative=norm / base if base else (0.0 if norm == 0 else float("inf")),
         largest=float(gap.max()) if gap.numel() else 0.0,
@@ -204,22 +212,13 @@ def _accelerators(model: nn.Module) -> list[int]:
     return sorted(i for i in indices if i is not None)
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.dequantize() if tensor.is_quantized else tensor
+def _unravelled(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index: list[int] = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        index.append(place)
+    return tuple(reversed(index))
 
 
 def _number(tensor: Tensor) -> float:
     return float(tensor.abs() if tensor.is_complex() else tensor)
-
-
-@contextmanager
-def _mode(model: nn.Module, *, evaluate: bool) -> Iterator[None]:
-    """Eval mode for a while; each module gets back its own flag."""
-    flags = [(module, module.training) for module in model.modules()]
-    try:
-        if evaluate:
-            model.eval()
-        yield
-    finally:
-        for module, training in flags:
-            module.training = training

@@ -25,10 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
-from hookviz.capture._history import Target, first_after, match_recomputation, with_views
-from hookviz.capture._hooks import named_inputs
+from hookviz.activation import Activation, Kind
+from hookviz.capture._history import Target, first_after, match_recomputation, own_view, with_views
+from hookviz.capture._hooks import named_inputs, not_kept
 from hookviz.capture._leaves import leaves
+from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Hooked, Lane, Run, Store
 
@@ -115,7 +116,6 @@ class GradientHooks:
 
         def hook(module: nn.Module, args: Any, kwargs: Any = None) -> Any:
             store = self._store()
-            # Without keyword arguments: a forward of another thread, see hooks.input_hook.
             if kwargs is None or store is None or not torch.is_grad_enabled():
                 return None
             lane = store.lane_here() or store.enter((args, kwargs), training=module.training)
@@ -168,7 +168,7 @@ class GradientHooks:
         changed = None
         if isinstance(output, Tensor):
             if output.requires_grad and any(output is a for a in args):
-                changed = output = output.view_as(output)
+                changed = output = own_view(output)
             found = [("", output)]
         else:
             found = leaves(output)
@@ -193,8 +193,7 @@ class GradientHooks:
         def hook(gradient: Tensor) -> None:
             receive(target, gradient)
 
-        handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        run.handles.append(handle)
+        run.handles.append(set_tensor_hook(tensor, hook))
         base = tensor._base  # noqa: SLF001 - the one way to see that a tensor is a view
         if base is not None and base.grad_fn is not None:
             run.views.append(_View(target, tensor, base, base.grad_fn, base._version))  # noqa: SLF001
@@ -226,7 +225,13 @@ class GradientHooks:
             match_recomputation(run)
             if not target.call:
                 return
-        copy = self._snapshot(gradient)
+        try:
+            copy = self._snapshot(gradient)
+        except Exception as error:  # noqa: BLE001 - sorted there
+            hooked = store.hooked[target.index]
+            not_kept(error, store, hooked, target.kind, target.leaf)
+            self._why_not(target.index, store.unkept[target.index, target.kind])
+            return
         key = (
             target.index, target.module_type, target.call, target.order, target.kind, target.leaf,
         )  # fmt: skip

@@ -16,11 +16,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from hookviz.capture._module_hooks import StaysHere, is_tracing
 from hookviz.capture._tree import is_compiled_wrapper, resolve
 
 __all__ = ["EarlyStop", "Watcher", "bypass_compiled", "watch_calls"]
@@ -47,43 +48,38 @@ class Watcher(Protocol):
     def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object | None:
         """Called before; what it returns comes back in ``end``, None stands for "not mine"."""
 
-    def end(self, token: Any, error: BaseException | None) -> None:
-        """Called after, with the exception that ended the call, if any."""
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:
+        """Called after, with what ended the call, if any; may give an error in its place."""
 
 
 class _Guard:
     def __init__(self, module: nn.Module) -> None:
         # The module holds the guard, so the guard must not hold the module: no cycles.
         self.module = weakref.ref(module)
-        self.watchers: tuple[Watcher, ...] = ()
+        self.watchers: tuple[tuple[Watcher, bool], ...] = ()
         self.holders = 0
         self.was_empty = _SLOT not in module.__dict__
         self.before = module.__dict__.get(_SLOT)
 
-    def slot(self) -> Callable[..., Any]:
-        """What goes into the module's slot."""
-
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            return self.call(self._called(sys._getframe(1)), args, kwargs)  # noqa: SLF001 - see _called()
-
-        slot: Any = guarded
-        if "torch._dynamo" in sys.modules:
-            # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
-            slot = torch.compiler.disable(guarded)  # type: ignore[no-untyped-call]  # as torch has it
-        slot.hookviz_guard = self
-        return cast("Callable[..., Any]", slot)
-
-    def call(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def guarded(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module's code, telling the watchers."""
+        module = self._called(sys._getframe(1))  # noqa: SLF001 - see _called()
+        if module is not self.module() and not module.__dict__.get("_is_replica"):
+            # Somebody copied the module's attributes one by one, the slot included.
+            module.__dict__.pop(_SLOT, None)
+            return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as below
         original = resolve(module)
         call: Callable[..., Any] = original
         if original is module:
             call = module._call_impl  # noqa: SLF001 - what torch calls where the slot is empty
         begun: list[tuple[Watcher, object | None]] = []
         error: BaseException | None = None
+        said: Exception | None = None
         try:
-            for watcher in self.watchers:
-                begun.append((watcher, watcher.begin(module, args, kwargs)))  # noqa: PERF401 - those begun must end, should one raise
+            tracing = is_tracing()
+            for watcher, set_while_tracing in self.watchers:
+                if tracing is set_while_tracing:
+                    begun.append((watcher, watcher.begin(module, args, kwargs)))
             return call(*args, **kwargs)
         except EarlyStop as stop:
             error = stop
@@ -96,14 +92,18 @@ class _Guard:
         finally:
             for watcher, token in reversed(begun):
                 if token is not None:
-                    watcher.end(token, error)
-            # An exception holds this frame; keeping it here would close a circle.
-            del error
+                    said = watcher.end(token, error) or said
+            try:
+                if said is not None:
+                    raise said from error
+            finally:
+                # An exception holds this frame; keeping it here would close a circle.
+                del error, said
 
     def _called(self, frame: Any) -> nn.Module:
         """The module that is being called: this one, or a replica or copy that took its slot."""
         # torch's wrapper may lie between, hence the few steps.
-        for _ in range(4):
+        for _ in range(6):
             if frame is not None and frame.f_code is _ENTRY:
                 found: nn.Module = frame.f_locals["self"]
                 return found
@@ -114,9 +114,27 @@ class _Guard:
         return module
 
 
+class _Slot(StaysHere):
+    """What lies in the module's slot; a copy of the slot is empty."""
+
+    def __init__(self, guard: _Guard) -> None:
+        self.guard = guard
+        self._call = guard.guarded
+        if "torch._dynamo" in sys.modules:
+            # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
+            self._call = torch.compiler.disable(guard.guarded)  # type: ignore[no-untyped-call]  # as torch has it
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_tracing() and not any(inside for _, inside in self.guard.watchers):
+            # What is traced is what the module does without us.
+            module: Any = self.guard.module()
+            return module._call_impl(*args, **kwargs)  # noqa: SLF001 - as in guarded()
+        return self._call(*args, **kwargs)
+
+
 def _guard_in(module: nn.Module) -> _Guard | None:
-    there = getattr(module.__dict__.get(_SLOT), "hookviz_guard", None)
-    return there if isinstance(there, _Guard) and there.module() is module else None
+    slot = module.__dict__.get(_SLOT)
+    return slot.guard if isinstance(slot, _Slot) and slot.guard.module() is module else None
 
 
 def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None]:
@@ -133,10 +151,10 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
         guard = _guard_in(module)
         if guard is None:
             guard = _Guard(module)
-            module.__dict__[_SLOT] = guard.slot()
+            module.__dict__[_SLOT] = _Slot(guard)
         guard.holders += 1
         if watcher is not None:
-            guard.watchers = (*guard.watchers, watcher)
+            guard.watchers = (*guard.watchers, (watcher, is_tracing()))
     done = False
 
     def undo() -> None:
@@ -146,7 +164,7 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
                 return
             done = True
             guard.holders -= 1
-            guard.watchers = tuple(w for w in guard.watchers if w is not watcher)
+            guard.watchers = tuple(w for w in guard.watchers if w[0] is not watcher)
             held = guard.module()
             if guard.holders or held is None or _guard_in(held) is not guard:
                 return
@@ -172,7 +190,7 @@ def bypass_compiled(modules: nn.Module | Iterable[nn.Module]) -> list[Callable[[
     try:
         for module in modules.modules() if isinstance(modules, nn.Module) else modules:
             there = module.__dict__.get(_SLOT)
-            in_place = there is not None and not hasattr(there, "hookviz_guard")
+            in_place = there is not None and not isinstance(there, _Slot)
             if is_compiled_wrapper(module) or in_place:
                 undo.append(watch_calls(module, None))
     except BaseException:

@@ -10,13 +10,14 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from hookviz.capture._activation import Kind
+from hookviz.activation import Kind
 from hookviz.capture._store import Run
 from hookviz.errors import CaptureError
 
-__all__ = ["Target", "first_after", "match_recomputation", "require_grad", "with_views"]
+__all__ = ["Target", "first_after", "match_recomputation", "own_view", "require_grad", "with_views"]
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +49,15 @@ def require_grad(name: str, tensor: Any) -> None:
         )
 
 
+def own_view(tensor: Tensor) -> Tensor:
+    """The same values under a tensor whose gradient is told apart from the tensor's.
+
+    It hands any gradient on as it is; ``view_as`` would reshape it, which a sparse one refuses.
+    """
+    view: Tensor = torch.ops.aten.alias(tensor)
+    return view
+
+
 def with_views(value: Any, views: dict[int, Tensor]) -> Any:
     """The same arguments with a view in place of each tensor that requires a gradient.
 
@@ -57,7 +67,7 @@ def with_views(value: Any, views: dict[int, Tensor]) -> Any:
         if not value.requires_grad:
             return value
         if id(value) not in views:
-            views[id(value)] = value.view_as(value)
+            views[id(value)] = own_view(value)
         return views[id(value)]
     if type(value) in (tuple, list):
         return type(value)(with_views(v, views) for v in value)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import describe, leaves
-from hookviz.capture._snapshot import Snapshot
+from hookviz.capture._module_hooks import Owner
+from hookviz.capture._snapshot import CannotKeep, Snapshot
 from hookviz.capture._store import Hooked, Lane, Store
 from hookviz.capture._threads import backward_is_running, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
-__all__ = ["cancel_hook", "input_hook", "output_hook", "parameter_names"]
+__all__ = ["cancel_hook", "input_hook", "not_kept", "output_hook", "parameter_names"]
 
 AfterCall = Callable[[Lane, int], None]
 OutputGradient = Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]
@@ -28,6 +28,7 @@ OutputGradient = Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]
 def output_hook(
     store: Store,
     hooked: Hooked,
+    owner: Owner,
     snapshot: Snapshot,
     *,
     outputs: bool,
@@ -37,9 +38,11 @@ def output_hook(
     after: AfterCall | None,
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
-    here, index = store.here, hooked.index
+    here, index, own = store.here, hooked.index, owner.module
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
+        if not owner.meets(module):
+            return None
         lane = here.lane
         if lane is None or not lane.open or backward_is_running():
             lane = store.enter(args, training=module.training)
@@ -56,23 +59,18 @@ def output_hook(
             lane.finished(index, call, order)
         if outputs:
             if isinstance(output, Tensor):
-                try:
-                    copy = snapshot(output)
-                except Exception as error:
-                    _explain(error, hooked, "output", "")
-                    raise
-                records.append((index, kind, call, order, "output", "", copy))
+                found = [("", output)]
             else:
                 found = leaves(output)
                 store.structure[index, run.number, call] = describe(output)
                 if not found:
                     store.notes[index] = _nothing(output)
-                for path, tensor in found:
-                    try:
-                        copy = snapshot(tensor)
-                    except Exception as error:
-                        _explain(error, hooked, "output", path)
-                        raise
+            for path, tensor in found:
+                try:
+                    copy = snapshot(tensor)
+                except Exception as error:  # noqa: BLE001 - sorted there
+                    not_kept(error, store, hooked, "output", path)
+                else:
                     records.append((index, kind, call, order, "output", path, copy))
         if on_activation is not None:
             for record in records[first:]:
@@ -90,15 +88,21 @@ def output_hook(
     def plain(module: nn.Module, args: Any, output: Any) -> Any:
         # What the general hook does for the commonest wish, the output alone, in fewer steps.
         lane = here.lane
-        if type(output) is not Tensor or lane is None or not lane.open or graph_task() != -1:
+        if (
+            module is not own()
+            or type(output) is not Tensor
+            or lane is None
+            or not lane.open
+            or graph_task() != -1
+        ):
             return hook(module, args, output)
         call = lane.counts[index] = lane.counts[index] + 1
         order = next(lane.counter)
         try:
             copy = snapshot(output)
-        except Exception as error:
-            _explain(error, hooked, "output", "")
-            raise
+        except Exception as error:  # noqa: BLE001 - sorted there
+            not_kept(error, store, hooked, "output", "")
+            return None
         lane.records.append((index, type(module).__name__, call, order, "output", "", copy))
         return None
 
@@ -111,9 +115,7 @@ def input_hook(
     """A forward pre-hook that copies what the layer is given, before it can change it."""
     here, index = store.here, hooked.index
 
-    def hook(module: nn.Module, args: Any, kwargs: Any = MappingProxyType({})) -> None:
-        # torch notes that a hook takes keyword arguments a moment after it has set the hook, and
-        # forgets it a moment before; a forward in another thread may call it in between.
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
         lane = here.lane
         if lane is None or not lane.open or backward_is_running():
             lane = store.enter((args, kwargs), training=module.training)
@@ -122,20 +124,19 @@ def input_hook(
         found: list[tuple[str, Tensor]] = []
         # Waiting from the start: where copying fails, what was copied so far is kept.
         lane.pending.append((index, type(module).__name__, found))
-        for path, tensor in named_inputs(args, kwargs, names):
+        for path, tensor in named_inputs(args, kwargs or {}, names):
             try:
                 found.append((path, snapshot(tensor)))
-            except Exception as error:
-                _explain(error, hooked, "input", path)
-                raise
+            except Exception as error:  # noqa: BLE001 - sorted there
+                not_kept(error, store, hooked, "input", path)
 
     return hook
 
 
-def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any], None]:
+def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], None]:
     """A forward pre-hook that ends the forward when asked to."""
 
-    def hook(module: nn.Module, args: Any) -> None:  # noqa: ARG001 - torch's signature
+    def hook(module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - torch's signature
         if cancelled():
             raise RunCancelled("The run was cancelled; what was captured before is kept.")
 
@@ -195,11 +196,21 @@ def _nothing(output: Any) -> str:
     return f"it was called, but returned no tensor: {describe(output)}"
 
 
-def _explain(error: Exception, hooked: Hooked, kind: str, path: str) -> None:
-    """Name the layer: in our own errors in place, in those of a user's transform as a note."""
-    where = f"{kind} {f'[{path}] ' if path else ''}of layer '{hooked.own}'"
+def not_kept(error: Exception, store: Store, hooked: Hooked, kind: Kind, path: str) -> None:
+    """Note why a tensor could not be kept, and go on.
+
+    Raises:
+        CaptureError: The memory limit was reached.
+        Exception: A transform of the user's failed, or memory ran out; the layer is named.
+    """
+    leaf = f"[{path}] " if path else ""
+    if isinstance(error, CannotKeep):
+        store.unkept[hooked.index, kind] = f"its {kind.replace('_', ' ')} {leaf}is {error}"
+        return
+    where = f"{kind.replace('_', ' ')} {leaf}of layer '{hooked.own}'"
     if isinstance(error, HookvizError):
         raise type(error)(
             f"The {where} was not captured: {error.message}", remedy=error.remedy
         ) from None
     error.add_note(f"while hookviz copied the {where}")
+    raise error

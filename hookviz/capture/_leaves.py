@@ -131,7 +131,7 @@ def _walk(
 
 def _describe(value: Any, depth: int, inside: set[int]) -> str:
     if isinstance(value, Tensor):
-        return str(list(value.shape))
+        return _shape(value)
     if value is None:
         return "None"
     kind = type(value).__name__
@@ -140,7 +140,7 @@ def _describe(value: Any, depth: int, inside: set[int]) -> str:
     parts = _parts(value)
     if parts is None:
         found = [] if isinstance(value, _PLAIN) else leaves(value)
-        return f"{kind}({', '.join(f'{p}: {list(t.shape)}' for p, t in found)})" if found else kind
+        return f"{kind}({', '.join(f'{p}: {_shape(t)}' for p, t in found)})" if found else kind
     inside.add(id(value))
     texts = [(name, _describe(part, depth + 1, inside)) for name, part in parts]
     inside.discard(id(value))
@@ -151,3 +151,13 @@ def _describe(value: Any, depth: int, inside: set[int]) -> str:
     if type(value) is list:
         return f"[{plain}]"
     return f"{{{named}}}" if isinstance(value, dict) else f"{kind}({named})"
+
+
+def _shape(tensor: Tensor) -> str:
+    try:
+        if not tensor.is_nested:
+            return str(list(tensor.shape))
+        rows = [str(list(row.shape)) for row in tensor.unbind()]
+    except RuntimeError:  # a tensor that has no shape yet or does not say it
+        return type(tensor).__name__
+    return f"nested({', '.join(rows[:4])}{', …' if len(rows) > 4 else ''})"

@@ -1,66 +1,15 @@
-"""What a capture refuses or warns of: too much memory, a model left in train mode.
-
-In: tensors about to be kept, a model about to be run. Out: an error or a warning. Must not know:
-hooks, records.
-"""
+"""Train and eval mode: a warning of the one, the other for a while."""
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from hookviz._text import bytes_text
-from hookviz.capture._snapshot import Snapshot, plain_snapshot
-from hookviz.errors import CaptureError
-
-__all__ = ["limited", "warn_of_training"]
-
-
-def limited(snapshot: Snapshot, limit: int) -> Snapshot:
-    """A snapshot that refuses to keep more than ``limit`` bytes in all.
-
-    Args:
-        snapshot: How tensors are copied.
-        limit: Bytes.
-
-    Returns:
-        The same, raising CaptureError instead of going beyond the limit. Where the copy has the
-        size of the tensor the refusal comes before the copy is made.
-
-    Raises:
-        CaptureError: The limit is not a positive number.
-    """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit <= 0:
-        raise CaptureError(f"memory_limit is a positive number of bytes, not {limit!r}.")
-    lock = threading.Lock()
-    kept = 0
-
-    def refuse(more: int) -> None:
-        raise CaptureError(
-            f"keeping it ({bytes_text(more, binary=True)}) beside the "
-            f"{bytes_text(kept, binary=True)} already kept would go beyond "
-            f"the memory limit of {bytes_text(limit, binary=True)}.",
-            remedy="Tick fewer layers, keep less with transform= or dtype=, or raise memory_limit.",
-        )
-
-    def keep(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        size = tensor.numel() * tensor.element_size()
-        if snapshot is plain_snapshot and kept + size > limit:
-            refuse(size)
-        copy = snapshot(tensor)
-        with lock:
-            if kept + copy.nbytes > limit:
-                refuse(copy.nbytes)
-            kept += copy.nbytes
-        return copy
-
-    return keep
+__all__ = ["set_eval", "warn_of_training"]
 
 
 def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
@@ -87,3 +36,26 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
             UserWarning,
             stacklevel=stacklevel,
         )
+
+
+def set_eval(module: nn.Module) -> Callable[[], None]:
+    """Put a model in eval mode.
+
+    Returns:
+        A function that gives each of its modules its own mode back.
+    """
+    modes = [(m, m.training) for m in module.modules()]
+
+    def put_back() -> None:
+        for one, training in modes:
+            one.training = training
+
+    try:
+        module.eval()
+    except NotImplementedError:  # a program of torch.export, whose mode was settled in making it
+        for one, _ in modes:
+            one.training = False
+    except BaseException:
+        put_back()
+        raise
+    return put_back

@@ -6,16 +6,18 @@ Must not know: pictures, files, what labels mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from hookviz.capture._checks import check_choice, check_count, check_function
 from hookviz.capture._layers import LayerSelector, resolve, select_layers
 from hookviz.capture._session import Capture
-from hookviz.capture._wrappers import check_calls, features_of
+from hookviz.capture._snapshot import known_device
+from hookviz.capture._wrappers import features_of
 from hookviz.errors import CaptureError
 
 __all__ = ["Reduction", "Rows", "extract_features"]
@@ -84,11 +86,15 @@ def extract_features(
         >>> extract_features(net, "1", DataLoader(data, batch_size=2), reduction="max")["1"].shape
         torch.Size([5, 8])
     """
-    check_calls(calls)
-    if calls not in ("error", "first", "last"):
-        raise CaptureError("One row per sample needs one call: 'first', 'last' or 'error'.")
-    if max_batches is not None and (isinstance(max_batches, bool) or max_batches < 1):
-        raise CaptureError(f"max_batches={max_batches!r} is no number of batches; 1, 2, … is.")
+    check_choice("calls", calls, "error", "first", "last")
+    check_function("progress", progress)
+    if max_batches is not None:
+        check_count("max_batches", max_batches, 1)
+    given: object = loader
+    if not isinstance(given, Iterable) and not hasattr(given, "__getitem__"):
+        raise CaptureError(
+            f"A {type(loader).__name__} gives no batches; a DataLoader or an iterable is needed."
+        )
     chosen = select_layers(model, layers)
     if not shuffled and _shuffles(loader):
         raise CaptureError(
@@ -96,7 +102,7 @@ def extract_features(
             remedy="Build it with shuffle=False, or pass shuffled=True.",
         )
     root = resolve(model)
-    place = _place(root) if device is None else torch.device(device)
+    place = _place(root) if device is None else known_device(device, "Inputs")
     total = _batches(loader, max_batches)
     pieces: dict[str, list[Tensor]] = {}
     done = 0
@@ -135,7 +141,7 @@ def _input(batch: Any, key: str | int | Callable[[Any], Any] | None, number: int
         return batch
     if isinstance(batch, Mapping):
         wanted = _KEY if key is None else key
-        if wanted not in batch:
+        if not isinstance(wanted, Hashable) or wanted not in batch:
             has = ", ".join(repr(k) for k in batch)
             raise CaptureError(
                 f"Batch {number} is a mapping without {wanted!r}; it has {has}.",
@@ -193,10 +199,12 @@ def _check_rows(name: str, tensor: Tensor, piece: Tensor) -> None:
 
 
 def _rows(pieces: list[Tensor]) -> Rows:
-    if len({(piece.shape[1:], piece.dtype) for piece in pieces}) == 1:
-        return torch.cat(pieces)
-    # Clones: a row that is a view would carry its whole batch along into a file.
-    return [row.clone() for piece in pieces for row in piece]
+    # Rows made under inference mode would be inference tensors, which autograd refuses for ever.
+    with torch.inference_mode(mode=False):
+        if len({(piece.shape[1:], piece.dtype) for piece in pieces}) == 1:
+            return torch.cat(pieces)
+        # Clones: a row that is a view would carry its whole batch along into a file.
+        return [row.clone() for piece in pieces for row in piece]
 
 
 def _transform(reduction: Reduction | None) -> Callable[[Tensor], Tensor] | None:
@@ -213,6 +221,7 @@ def _transform(reduction: Reduction | None) -> Callable[[Tensor], Tensor] | None
             return tensor
         if reduction == "max":
             return tensor.amax(axes)
+        tensor = tensor.dequantize() if tensor.is_quantized else tensor
         whole = not (tensor.is_floating_point() or tensor.is_complex())
         return (tensor.float() if whole else tensor).mean(axes)
 

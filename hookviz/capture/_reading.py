@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import LayerError, did_you_mean
 
 __all__ = ["CallChoice", "choose"]

@@ -47,6 +47,8 @@ def missing_layers(store: Store, tree: LayerTree, *, gradients: bool) -> dict[st
                 reasons[hooked.own] = store.ungraded.get(
                     i, "no gradient: no backward reached it before the capture was closed"
                 )
+        elif any(index == i for index, _ in store.unkept):
+            reasons[hooked.own] = next(why for (j, _), why in store.unkept.items() if j == i)
         elif i in store.notes:
             reasons[hooked.own] = store.notes[i]
         elif counted[i]:

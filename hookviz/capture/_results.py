@@ -10,7 +10,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._reading import CallChoice, choose
 from hookviz.capture._reasons import missing_layers
 from hookviz.capture._replicas import records_of
@@ -102,6 +102,7 @@ class Results:
         Raises:
             LayerError: The layer is not ticked.
         """
+        _check_run(run)
         number = run if run > 0 else len(self._store.runs) + 1 + run
         return self._store.structure.get((self._hooked(layer).index, number, call), "")
 
@@ -210,18 +211,29 @@ class Results:
     def _get(
         self, layer: str, kind: Kind, call: CallChoice, run: int | None, leaf: str | int | None
     ) -> Tensor | tuple[Tensor, ...]:
-        own = self._hooked(layer).own
+        hooked = self._hooked(layer)
+        if run is not None:
+            _check_run(run)
+        own = hooked.own
+        unkept = self._store.unkept.get((hooked.index, kind))
         found = [a for a in self.activations if a.layer == own and a.kind == kind]
         what = kind.replace("_", " ")
         if not found:
-            why = self.missing.get(own)
+            why = unkept or self.missing.get(own)
             if why is None and kind not in self._asked:
                 why = f"it was not asked for; use Capture(..., {_OPTION[kind]}=True)"
             raise LayerError(f"No {what} of layer '{own}' was captured: {why or 'none came'}.")
-        chosen = choose(found, own, what, call=call, run=run, leaf=leaf)
+        try:
+            chosen = choose(found, own, what, call=call, run=run, leaf=leaf)
+        except LayerError as error:
+            if unkept is None:
+                raise
+            raise LayerError(f"{error} Not all could be kept: {unkept}.") from None
         return tuple(a.tensor for a in chosen) if call == "all" else chosen[0].tensor
 
     def _hooked(self, layer: str) -> Hooked:
+        if not isinstance(layer, str):
+            raise LayerError(f"A layer is asked for by its name, not by {type(layer).__name__}.")
         by_own = {h.own: h for h in self._store.hooked}
         if layer in by_own:
             return by_own[layer]
@@ -231,6 +243,11 @@ class Results:
                 return hooked
         state = "is no layer of this model" if name is None else "was not ticked"
         raise LayerError(f"'{layer}' {state}.", remedy=did_you_mean(layer, by_own) or None)
+
+
+def _check_run(run: object) -> None:
+    if isinstance(run, bool) or not isinstance(run, int):
+        raise LayerError(f"run must be a number from 1, or negative from the end, not {run!r}.")
 
 
 def _collect(store: Store, records: Iterator[tuple[Run, list[Record]]]) -> tuple[Activation, ...]:

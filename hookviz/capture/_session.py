@@ -16,16 +16,24 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
+from hookviz.capture._checks import check_choice, check_function
 from hookviz.capture._early import Stopper
 from hookviz.capture._gradients import GradientHooks
 from hookviz.capture._guard import EarlyStop, bypass_compiled, watch_calls
 from hookviz.capture._history import require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._layers import LayerSelector, select_from
-from hookviz.capture._limits import limited, warn_of_training
+from hookviz.capture._limits import set_eval, warn_of_training
+from hookviz.capture._module_hooks import (
+    Owner,
+    StaysHere,
+    is_tracing,
+    set_forward_hook,
+    set_pre_hook,
+)
 from hookviz.capture._results import Results
-from hookviz.capture._snapshot import Transform, make_snapshot
+from hookviz.capture._snapshot import Copying, Transform
 from hookviz.capture._store import Hooked, Run, Store, batch_of
 from hookviz.capture._threads import this_thread
 from hookviz.capture._tree import LayerTree, type_name
@@ -56,7 +64,7 @@ class _RunWatcher:
         self._store.end(token, said, stopped=stopped)
 
 
-class Capture(Results):
+class Capture(StaysHere, Results):
     """Keeps what layers of a model receive and give while it runs.
 
     The hooks are there between ``with`` and its end (or ``open()`` and ``close()``), for any
@@ -169,12 +177,15 @@ class Capture(Results):
                 "gradients.",
                 remedy="Use keep_graph=True as well and run backward from a captured output.",
             )
-        self._snapshot = make_snapshot(
-            device=device, dtype=dtype, transform=transform, keep_graph=keep_graph
-        )
-        if memory_limit is not None:
-            limited(self._snapshot, memory_limit)
-        self._memory_limit = memory_limit
+        check_function("on_activation", on_activation)
+        check_function("cancelled", cancelled)
+        if not isinstance(stop_early, bool | Mapping):
+            raise CaptureError(
+                "stop_early must be True, False or a mapping from layers to numbers of calls, not "
+                f"{stop_early!r}."
+            )
+        check_choice("eval_mode", eval_mode, True, False, None)
+        self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
         self._stop_early = stop_early
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
@@ -335,9 +346,7 @@ class Capture(Results):
         outputs, inputs = "output" in self._asked, "input" in self._asked
         gradients = "output_gradient" in self._asked
         input_gradients = "input_gradient" in self._asked
-        snapshot = self._snapshot
-        if self._memory_limit is not None:
-            snapshot = limited(snapshot, self._memory_limit)
+        snapshot = self._copying.snapshot()
         grads = self._gradient_hooks = GradientHooks(
             store,
             snapshot,
@@ -346,28 +355,26 @@ class Capture(Results):
             on_activation=self._on_activation,
         )
         if self._eval_mode:
-            modes = [(m, m.training) for m in tree.root.modules()]
-            steps.append(lambda: _put_back(modes))
-            tree.root.eval()
+            steps.append(set_eval(tree.root))
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
             for layer in tree.modules.values():
                 if not isinstance(layer, torch.jit.ScriptModule):
-                    steps.append(layer.register_forward_pre_hook(ask).remove)
-        stopper = self._stopper()
+                    steps.append(set_pre_hook(layer, ask))
+        stopper, traced = self._stopper(), is_tracing()
         for hooked in self._chosen:
             layer = self._tree.modules[hooked.layer]
             if inputs or input_gradients:
                 names = parameter_names(layer)
                 if inputs:
-                    see = input_hook(store, hooked, snapshot, names)
-                    steps.append(layer.register_forward_pre_hook(see, with_kwargs=True).remove)
+                    steps.append(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
                 if input_gradients:
-                    part = grads.input_hook(hooked, names)
-                    steps.append(layer.register_forward_pre_hook(part, with_kwargs=True).remove)
+                    steps.append(set_pre_hook(layer, grads.input_hook(hooked, names)))
+            owner = Owner(layer, traced=traced)
             hook = output_hook(
                 store,
                 hooked,
+                owner,
                 snapshot,
                 outputs=outputs,
                 inputs=inputs,
@@ -375,10 +382,10 @@ class Capture(Results):
                 gradient=grads.output_hook(hooked) if gradients or input_gradients else None,
                 after=stopper.after if stopper is not None else None,
             )
-            steps.append(layer.register_forward_hook(hook).remove)
+            steps.append(set_forward_hook(layer, hook, owner))
         if stopper is not None:
             for layer, owner_hook in stopper.owners:
-                steps.append(layer.register_forward_hook(owner_hook).remove)
+                steps.append(set_forward_hook(layer, owner_hook))
         watcher = _RunWatcher(store, grads)
         steps.append(watch_calls(tree.root, watcher))
         steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
@@ -393,11 +400,6 @@ def _device_order(tree: LayerTree) -> list[int] | None:
 
 def _closed(owner: list[int]) -> None:
     owner[0] -= 1
-
-
-def _put_back(modes: list[tuple[nn.Module, bool]]) -> None:
-    for module, training in modes:
-        module.training = training
 
 
 def _refuse_script(tree: LayerTree, hooked: Hooked) -> None:

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Kind
+from hookviz.activation import Kind
+from hookviz.capture._checks import check_count
 from hookviz.capture._layers import LayerSelector
 from hookviz.errors import CaptureError
 
@@ -69,6 +70,8 @@ class Edit:
     leaf: str | None = None
 
     def __post_init__(self) -> None:
-        bad = isinstance(self.call, bool) or not isinstance(self.call, int | None)
-        if bad or (self.call is not None and self.call < 1):
-            raise CaptureError(f"call={self.call!r} is no call; 1, 2, … or None for every call is.")
+        if self.call is not None:
+            check_count("call", self.call, 1)
+        leaf: object = self.leaf
+        if leaf is not None and not isinstance(leaf, str):
+            raise CaptureError(f"leaf must be a path or glob such as '0', not {leaf!r}.")

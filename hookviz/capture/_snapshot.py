@@ -1,60 +1,43 @@
 """Copies of tensors that nobody else can change, taken at the moment a hook runs.
 
-In: a tensor of a running model and the wishes for its copy. Out: a tensor with storage of its
-own. Must not know: hooks, layers, records.
+The rule: a tensor that cannot be kept is a reason (:class:`CannotKeep`) for its layer alone, which
+the hooks note; it never ends the forward. Only what the user asked for does: the memory limit and
+an error in a transform.
 """
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from hookviz._text import bytes_text
+from hookviz.capture._checks import check_count, check_function
+from hookviz.capture._module_hooks import is_tracing
 from hookviz.errors import CaptureError, DeviceError
 
-__all__ = ["Snapshot", "Transform", "make_snapshot", "plain_snapshot"]
+__all__ = ["CannotKeep", "Copying", "Snapshot", "Transform", "known_device"]
 
 Snapshot: TypeAlias = Callable[[Tensor], Tensor]
 Transform: TypeAlias = Callable[[Tensor], Tensor]
 
 _in_inference = torch.is_inference_mode_enabled
+_TO_DENSE = "transform=lambda t: t.to_dense() keeps it as a dense one"
+_NO_MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
 
-def plain_snapshot(tensor: Tensor) -> Tensor:
-    """A detached copy on the same device and in the same dtype.
-
-    Strides are kept where the tensor is dense (a channels-last map stays channels-last); a slice
-    or an expanded tensor becomes dense. A quantised tensor becomes contiguous (torch's ``clone``
-    drops its layout). Either way the copy's storage holds its own values and
-    no more, so that saving or pickling it never carries a whole batch along.
-
-    Raises:
-        CaptureError: The tensor is sparse or nested: there is no dense array to keep.
-    """
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        raise _not_dense(tensor)
-    if _in_inference():
-        # A copy made under inference mode would be an inference tensor, which autograd refuses
-        # for ever; leaving the mode for the copy gives an ordinary one.
-        with torch.inference_mode(mode=False):
-            copy = tensor.detach().clone()
-    elif tensor.requires_grad:
-        copy = tensor.detach().clone()
-    else:
-        copy = tensor.clone()  # outside autograd, where detaching would cost as much again
-    return _resolved(copy) if copy.is_conj() or copy.is_neg() else copy
+class CannotKeep(Exception):  # noqa: N818 - a reason, which no user meets as an error
+    """What a tensor is that cannot be kept, as it stands after "its output is"."""
 
 
-def make_snapshot(
-    *,
-    device: torch.device | str | int | None = None,
-    dtype: torch.dtype | None = None,
-    transform: Transform | None = None,
-    keep_graph: bool = False,
-) -> Snapshot:
-    """A function that copies tensors as wished.
+@dataclass(frozen=True)
+class Copying:
+    """How tensors are copied.
 
     Args:
         device: Where copies go; None leaves them where the tensor is. Tensors on the meta device
@@ -67,60 +50,199 @@ def make_snapshot(
             detached tensor (with ``keep_graph`` the tensor itself) and must not change it.
         keep_graph: Keep the copy in autograd's graph instead of detaching it. This holds every
             tensor saved for backward as long as the copy lives.
-
-    Returns:
-        Tensor → copy with storage of its own.
+        memory_limit: Bytes in all beyond which CaptureError is raised instead.
 
     Raises:
         DeviceError: The device is unknown or absent.
-        CaptureError: ``dtype`` is no floating-point dtype.
+        CaptureError: ``dtype`` is no floating-point dtype, ``transform`` no function or
+            ``memory_limit`` no positive number.
     """
-    target = None if device is None else _device(device)
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise CaptureError(
-            f"dtype must be a floating-point torch.dtype such as torch.float32, not {dtype!r}."
-        )
-    if target is None and dtype is None and transform is None and not keep_graph:
-        return plain_snapshot
 
-    def convert(tensor: Tensor) -> Tensor:
-        source = tensor if keep_graph else tensor.detach()
+    device: torch.device | str | int | None = None
+    dtype: torch.dtype | None = None
+    transform: Transform | None = None
+    keep_graph: bool = False
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        dtype, limit = self.dtype, self.memory_limit
+        if self.device is not None:
+            object.__setattr__(self, "device", known_device(self.device, "Captured tensors"))
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise CaptureError(
+                f"dtype must be a floating-point torch.dtype such as torch.float32, not {dtype!r}."
+            )
+        check_function("transform", self.transform)
+        if limit is not None:
+            check_count("memory_limit (bytes)", limit, 1)
+
+    def snapshot(self) -> Snapshot:
+        """A function that copies tensors, with a memory limit that begins at nothing kept.
+
+        Returns:
+            Tensor → copy with storage of its own. It raises CannotKeep where there is nothing to
+            copy, CaptureError beyond the limit, and what the transform raises.
+        """
+        asked = self.device is not None or self.dtype is not None or self.keep_graph
+        plain = not asked and self.transform is None
+        copy = plain_snapshot if plain else self._converted
+        if self.memory_limit is None:
+            return copy
+        return _limited(copy, self.memory_limit, same_size=plain)
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        if _in_inference():
+            with torch.inference_mode(mode=False):
+                copy = self._convert(tensor)
+                # A transform that is a no-op on an inference tensor's view would still be one.
+                return copy.clone() if copy.is_inference() else copy
+        return self._convert(tensor)
+
+    def _convert(self, tensor: Tensor) -> Tensor:
+        source = tensor if self.keep_graph else tensor.detach()
         kept = source
-        if transform is not None:
-            with torch.set_grad_enabled(keep_graph and torch.is_grad_enabled()):
-                kept = transform(source)
+        if self.transform is not None:
+            with torch.set_grad_enabled(self.keep_graph and torch.is_grad_enabled()):
+                kept = self.transform(source)
             if not isinstance(kept, Tensor):
                 raise CaptureError(
                     f"The transform must return a tensor, but returned {type(kept).__name__}."
                 )
-        if kept.layout is not torch.strided or kept.is_nested:
-            raise _not_dense(kept)
-        if dtype is not None and kept.is_quantized:
-            kept = kept.dequantize()
-        place = kept.device if target is None or kept.is_meta else target
-        copy = kept.to(device=place, dtype=_dtype_for(kept, dtype))
-        # Where nothing had to be converted, .to() hands back the tensor itself. A transform may
-        # hand out a tensor that it goes on using, so its result is copied as well.
-        return _resolved(copy.clone() if copy is kept else copy)
+        if _is_odd(kept):
+            kept = _ordinary(kept)
+        try:
+            if self.dtype is not None and kept.is_quantized:
+                kept = kept.dequantize()
+            place = kept.device if self.device is None or kept.is_meta else self.device
+            copy = kept.to(device=place, dtype=_dtype_for(kept, self.dtype))
+            # Where nothing had to be converted, .to() hands back the tensor itself. A transform
+            # may hand out a tensor that it goes on using, so its result is copied as well.
+            return _resolved(copy.clone() if copy is kept else copy)
+        except Exception as error:
+            if _memory_ran_out(error):
+                raise
+            raise _refused(kept, error) from error
 
-    def snapshot(tensor: Tensor) -> Tensor:
+
+def plain_snapshot(tensor: Tensor) -> Tensor:
+    """A detached copy on the same device and in the same dtype.
+
+    Strides are kept where the tensor is dense (a channels-last map stays channels-last); a slice
+    or an expanded tensor becomes dense, a nested one is padded with zeros. A quantised tensor
+    becomes contiguous (torch's ``clone`` drops its layout). Either way the copy's storage holds
+    its own values and no more, so that saving or pickling it never carries a whole batch along.
+
+    Raises:
+        CannotKeep: There is no dense array to keep.
+    """
+    if _is_odd(tensor):
+        tensor = _ordinary(tensor)
+    try:
         if _in_inference():
+            # A copy made under inference mode would be an inference tensor, which autograd
+            # refuses for ever; leaving the mode for the copy gives an ordinary one.
             with torch.inference_mode(mode=False):
-                copy = convert(tensor)
-                # A transform that is a no-op on an inference tensor's view would still be one.
-                return copy.clone() if copy.is_inference() else copy
-        return convert(tensor)
+                copy = tensor.detach().clone()
+        elif tensor.requires_grad:
+            copy = tensor.detach().clone()
+        else:
+            copy = tensor.clone()  # outside autograd, where detaching would cost as much again
+        return _resolved(copy) if copy.is_conj() or copy.is_neg() else copy
+    except Exception as error:
+        if _memory_ran_out(error):
+            raise
+        raise _refused(tensor, error) from error
 
-    return snapshot
+
+def _is_odd(tensor: Tensor) -> bool:
+    """Whether a tensor has no ordinary memory; one look, since every call of a layer pays it."""
+    try:
+        # Copying freed memory (a storage resized to 0) would end the process.
+        return not tensor.untyped_storage().data_ptr() or tensor.is_nested
+    except Exception:  # noqa: BLE001 - each kind without a storage refuses in its own way
+        return True
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    """A tensor that can be cloned, in place of one that is odd.
+
+    Raises:
+        CannotKeep: There is none.
+    """
+    try:
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # noqa: SLF001 - there is no public sign
+            raise CannotKeep(
+                "a stand-in that torch.func (vmap, grad, jvp and their like) calls layers with; "
+                "call the model outside of the transform"
+            )
+        if tensor.is_nested:
+            padded: Tensor = torch.nested.to_padded_tensor(tensor, 0.0)
+            return padded
+        if tensor.layout is not torch.strided:
+            if tensor.is_mkldnn:
+                return tensor.to_dense()
+            raise CannotKeep(
+                f"a sparse tensor ({tensor.layout}) of shape {tuple(tensor.shape)}; {_TO_DENSE}"
+            )
+        # What is traced may capture in its own forward (FeatureExtractor): there they are kept.
+        fake = type(tensor).__name__ == "FakeTensor" and not is_tracing()
+        if fake or torch._is_functional_tensor(tensor):  # noqa: SLF001 - the same
+            raise CannotKeep(f"a stand-in without values ({type(tensor).__name__})")
+        freed = type(tensor) in (Tensor, torch.nn.Parameter) and not tensor.is_meta
+        if freed and tensor.numel():
+            raise CannotKeep(f"a tensor of shape {tuple(tensor.shape)} whose memory has been freed")
+    except (RuntimeError, TypeError, ValueError) as error:
+        if _memory_ran_out(error):
+            raise
+        raise _refused(tensor, error) from error
+    return tensor
+
+
+def _memory_ran_out(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
+
+
+def _refused(tensor: Tensor, error: Exception) -> CannotKeep:
+    first = next(iter(str(error).splitlines()), type(error).__name__)
+    return CannotKeep(f"a {type(tensor).__name__} that torch cannot copy ({first})")
+
+
+def _limited(copy: Snapshot, limit: int, *, same_size: bool) -> Snapshot:
+    """A snapshot that raises CaptureError instead of keeping more than ``limit`` bytes in all.
+
+    Where the copy has the size of the tensor the refusal comes before the copy is made.
+    """
+    lock = threading.Lock()
+    kept = 0
+
+    def refuse(more: int) -> None:
+        raise CaptureError(
+            f"keeping it ({bytes_text(more, binary=True)}) beside the "
+            f"{bytes_text(kept, binary=True)} already kept would go beyond the memory limit of "
+            f"{bytes_text(limit, binary=True)}.",
+            remedy="Select fewer layers, keep less with transform= or dtype=, or raise "
+            "memory_limit.",
+        )
+
+    def keep(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        if same_size and not _is_odd(tensor):
+            size = tensor.numel() * tensor.element_size()
+            if kept + size > limit:
+                refuse(size)
+        made = copy(tensor)
+        with lock:
+            if kept + made.nbytes > limit:
+                refuse(made.nbytes)
+            kept += made.nbytes
+        return made
+
+    return keep
 
 
 def _resolved(copy: Tensor) -> Tensor:
     # numpy refuses lazily conjugated or negated tensors, so the copy holds the real values.
-    if copy.is_conj():
-        copy = copy.resolve_conj()
-    if copy.is_neg():
-        copy = copy.resolve_neg()
-    return copy
+    return copy.resolve_conj().resolve_neg()
 
 
 def _dtype_for(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -131,25 +253,17 @@ def _dtype_for(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype if tensor.is_floating_point() else tensor.dtype
 
 
-def _device(device: torch.device | str | int) -> torch.device:
+def known_device(device: torch.device | str | int, what: str) -> torch.device:
+    """A device that is there.
+
+    Raises:
+        DeviceError: It is unknown or absent, so that ``what`` cannot be moved there.
+    """
     try:
         place = torch.device(device)
         if place.type not in ("cpu", "meta"):
             torch.empty(0, device=place)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         first = str(error).splitlines()[0]
-        raise DeviceError(
-            f"Captured tensors cannot be moved to device '{device}': {first}"
-        ) from None
+        raise DeviceError(f"{what} cannot be moved to device '{device}': {first}") from None
     return place
-
-
-def _not_dense(tensor: Tensor) -> CaptureError:
-    if tensor.is_nested:
-        found = "a nested tensor"
-    else:
-        found = f"a sparse tensor ({tensor.layout}) of shape {tuple(tensor.shape)}"
-    return CaptureError(
-        f"{found[0].upper()}{found[1:]} cannot be captured, only dense ones.",
-        remedy="A transform may make it dense, for example transform=lambda t: t.to_dense().",
-    )

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation, Kind
+from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import leaves
-from hookviz.capture._threads import backward_is_running, foreign, refuse_transforms
+from hookviz.capture._threads import backward_is_running, foreign
 
 __all__ = ["Hooked", "Lane", "Record", "Run", "Store", "backward_is_running", "batch_of"]
 
@@ -123,6 +123,7 @@ class Store:
         # Lanes know their run; a run must not know its lanes, or both would outlive the capture.
         self.history: dict[Run, list[Lane]] = {}
         self.notes: dict[int, str] = {}
+        self.unkept: dict[tuple[int, Kind], str] = {}
         self.structure: dict[tuple[int, int, int], str] = {}
         self.ungraded: dict[int, str] = {}
         self.ticked = len(hooked)
@@ -134,7 +135,6 @@ class Store:
         """Start a run in this thread; None where the forward is none of this capture's."""
         if not self.open or backward_is_running() or foreign(self.owner):
             return None
-        refuse_transforms()
         lane = self.here.lane
         if lane is not None and lane.open and lane.main and not lane.run.loose:
             return None  # the model calls itself
@@ -162,7 +162,6 @@ class Store:
         lane = self.here.lane
         if lane is not None and lane.open:
             return lane
-        refuse_transforms()
         with self._lock:
             forwards = [r for r in self._active if not r.loose]
             begun = forwards or self._active
@@ -226,7 +225,7 @@ class Store:
                 for handle in run.handles:
                     handle.remove()
             self.history = {}
-            self.notes, self.structure, self.ungraded = {}, {}, {}
+            self.notes, self.structure, self.ungraded, self.unkept = {}, {}, {}, {}
             self.changes += 1
 
     def close(self) -> None:
@@ -266,16 +265,17 @@ def batch_of(args: Any, kwargs: Any) -> int | None:
     """The first dimension of the first tensor that a forward was given."""
     for _, tensor in itertools.chain(leaves(args), leaves(kwargs)):
         if tensor.dim() and not isinstance(tensor, nn.Parameter):
-            return int(tensor.shape[0])
+            return int(tensor.size(0))
     return None
 
 
 def _place(args: Any) -> tuple[tuple[int, int, int] | None, int | None]:
     for _, tensor in leaves(args):
-        if tensor.layout is not torch.strided or tensor.is_meta:
+        try:
+            start = int(tensor.storage_offset())
+            dense = tensor.is_contiguous() and not tensor.is_meta
+            span = (tensor.untyped_storage().data_ptr(), start, start + int(tensor.numel()))
+        except RuntimeError:  # a tensor without ordinary memory: nested, sparse, a stand-in
             return None, None
-        start = int(tensor.storage_offset())
-        dense = tensor.is_contiguous()
-        span = (tensor.untyped_storage().data_ptr(), start, start + int(tensor.numel()))
         return (span if dense else None), tensor.device.index
     return None, None

@@ -1,4 +1,4 @@
-"""What the current thread is doing: a backward, a transform, captures of its own.
+"""What the current thread is doing: a backward, captures of its own.
 
 In: nothing. Out: answers about the thread that asks. Must not know: layers, records, hooks.
 """
@@ -9,9 +9,7 @@ import threading
 
 import torch
 
-from hookviz.errors import CaptureError
-
-__all__ = ["backward_is_running", "foreign", "graph_task", "refuse_transforms", "this_thread"]
+__all__ = ["backward_is_running", "foreign", "graph_task", "this_thread"]
 
 # Autograd's number for the backward that runs in this thread, -1 outside one; torch's own
 # checkpointing tells recomputation from forward by it.
@@ -21,24 +19,6 @@ graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SL
 def backward_is_running() -> bool:
     """Whether this thread is inside autograd's backward, where forwards are recomputations."""
     return bool(graph_task() != -1)
-
-
-# The innermost of torch.func's transforms at work in this thread, or None.
-_transform = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)  # noqa: SLF001
-
-
-def refuse_transforms() -> None:
-    """Refuse to capture under torch.func.
-
-    Raises:
-        CaptureError: The thread is inside one of its transforms.
-    """
-    if _transform() is not None:
-        raise CaptureError(
-            "Inside torch.func (vmap, grad, jvp and their like) layers receive stand-ins for "
-            "tensors, which cannot be captured.",
-            remedy="Call the model outside of the transform.",
-        )
 
 
 class _Owners(threading.local):

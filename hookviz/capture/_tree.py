@@ -7,6 +7,7 @@ know: hooks, tensors, pictures.
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 from hookviz._text import names_text
-from hookviz.errors import CaptureError, LayerError, did_you_mean
+from hookviz.errors import CaptureError, HookvizError, LayerError, did_you_mean
 
 __all__ = [
     "LayerSelector",
@@ -63,6 +64,8 @@ def resolve(module: nn.Module) -> nn.Module:
         hint = (
             "A TorchScript function has no layers: use the Python model."
             if isinstance(candidate, torch.jit.ScriptFunction)
+            else "Give its module()."
+            if isinstance(candidate, torch.export.ExportedProgram)
             else "Build the model first and give the instance."
             if isinstance(candidate, type)
             else None
@@ -82,6 +85,8 @@ class LayerTree:
         type: Its class name.
         modules: Layer name → module in ``named_modules()`` order, each module once.
         wrappers: The modules that ``torch.compile`` wrapped around others.
+        uncalled: Modules that a program of ``torch.export`` or ``torch.fx`` keeps for their
+            parameters and never calls, so that hooks on them never run; they are no layers.
         has_script: Whether TorchScript modules are among them.
     """
 
@@ -91,11 +96,14 @@ class LayerTree:
         self.modules: dict[str, nn.Module] = {}
         self._names: dict[int, list[str]] = {}
         self.wrappers: list[nn.Module] = []
+        self.uncalled: set[str] = set()
         self.has_script = False
         self._canonical: dict[str, str] = {}
-        self._add("", module, [])
+        self._add("", module, [], None)
 
-    def _add(self, name: str, layer: nn.Module, above: list[nn.Module]) -> None:
+    def _add(
+        self, name: str, layer: nn.Module, above: list[nn.Module], called: set[str] | None
+    ) -> None:
         # As named_modules(remove_duplicate=False), in half the time; a module below itself,
         # which that would follow for ever, is not followed.
         if any(layer is m for m in above):
@@ -103,8 +111,15 @@ class LayerTree:
         above.append(layer)
         if is_compiled_wrapper(layer):
             self.wrappers.append(layer)
-            self._add(name, layer._modules[_COMPILED], above)  # type: ignore[arg-type]  # noqa: SLF001 - see resolve()
+            self._add(name, layer._modules[_COMPILED], above, called)  # type: ignore[arg-type]  # noqa: SLF001 - see resolve()
         else:
+            if called is not None and name in called:
+                called = None  # from here on it is an ordinary module again
+            if called is not None:
+                self.uncalled.add(name)
+                self._add_below(name, layer, above, called)
+                above.pop()
+                return
             names = self._names.get(id(layer))
             if names is None:
                 names = self._names[id(layer)] = []
@@ -114,11 +129,20 @@ class LayerTree:
             if name not in self._canonical:
                 names.append(name)
                 self._canonical[name] = names[0]
-            prefix = f"{name}." if name else ""
-            for key, child in layer._modules.items():  # noqa: SLF001 - named_children drops aliases
-                if child is not None:
-                    self._add(prefix + key, child, above)
+            if isinstance(layer, torch.fx.GraphModule):
+                prefix = f"{name}." if name else ""
+                calls = (node for node in layer.graph.nodes if node.op == "call_module")
+                called = {f"{prefix}{node.target}" for node in calls} - {f"{prefix}_guards_fn"}
+            self._add_below(name, layer, above, called)
         above.pop()
+
+    def _add_below(
+        self, name: str, layer: nn.Module, above: list[nn.Module], called: set[str] | None
+    ) -> None:
+        prefix = f"{name}." if name else ""
+        for key, child in layer._modules.items():  # noqa: SLF001 - named_children drops aliases
+            if child is not None:
+                self._add(prefix + key, child, above, called)
 
     @cached_property
     def _short(self) -> dict[str, list[str]]:
@@ -150,6 +174,8 @@ class LayerTree:
         if isinstance(selector, re.Pattern):
             found = [n for n in self._every_name() if selector.search(n)]
             matched = list(dict.fromkeys(self._canonical[n] for n in found))
+            if not matched and any(selector.search(n) for n in self.uncalled):
+                raise self._never_called()
             if not matched:
                 raise LayerError(f"No layer of {self.type} matches {said(selector)}.")
             return matched
@@ -167,6 +193,7 @@ class LayerTree:
                 )
             return found
         if callable(selector):
+            _check_predicate(selector)
             found = [n for n, m in self.modules.items() if selector(n, m)]
             if not found:
                 raise LayerError(f"No layer of {self.type} satisfies {said(selector)}.")
@@ -201,6 +228,8 @@ class LayerTree:
             matched = list(dict.fromkeys(self._canonical[n] for n in found))
             if matched:
                 return matched
+            if any(fnmatch.fnmatchcase(n, name) for n in self.uncalled):
+                raise self._never_called()
             raise LayerError(
                 f"No layer of {self.type} matches '{name}'.",
                 remedy=did_you_mean(name.strip("*?."), self._canonical) or None,
@@ -210,7 +239,17 @@ class LayerTree:
     def _every_name(self) -> Iterator[str]:
         return (n for n in self._canonical if n)
 
-    def _unknown(self, name: str) -> LayerError:
+    def _never_called(self) -> CaptureError:
+        return CaptureError(
+            f"Hooks do not work on {names_text(sorted(self.uncalled))}: the program that "
+            "torch.export or torch.fx made keeps them for their parameters and never calls them.",
+            remedy="Use the Python model that it was made from, or one of its layers that are "
+            f"called: {names_text(self.modules)}.",
+        )
+
+    def _unknown(self, name: str) -> HookvizError:
+        if name in self.uncalled:
+            return self._never_called()
         near = did_you_mean(name, [n for n in self._canonical if n])
         few = len(self._canonical) <= 12
         has = f"; it has {names_text(list(self._canonical), 12)}" if few and not near else ""
@@ -220,6 +259,17 @@ class LayerTree:
         return LayerError(
             f"{self.type} has no layer '{name}'{has}.{functional}", remedy=near or None
         )
+
+
+def _check_predicate(selector: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(selector).bind("", nn.Module())
+    except TypeError:
+        raise LayerError(
+            f"A predicate is called with a name and a module, which {said(selector)} does not take."
+        ) from None
+    except ValueError:  # it does not say what it takes
+        return
 
 
 def type_name(module: nn.Module) -> str:

@@ -19,9 +19,11 @@ import torch
 from torch import nn
 
 from hookviz._text import bytes_text
+from hookviz.capture._checks import check_count
 from hookviz.capture._guard import bypass_compiled
 from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._module_hooks import set_forward_hook, set_pre_hook
 from hookviz.errors import CaptureError
 
 __all__ = ["ExecutionRow", "VerboseExecution"]
@@ -118,8 +120,10 @@ class VerboseExecution(nn.Module):
         stream: TextIO | None = None,
     ) -> None:
         super().__init__()
-        if depth is not None and depth < 0:
-            raise CaptureError(f"depth={depth} is no depth; 0, 1, 2, … or None for all is.")
+        if depth is not None:
+            check_count("depth", depth, 0)
+        if stream is not None and not hasattr(stream, "write"):
+            raise CaptureError(f"stream must be a text file, not {type(stream).__name__}.")
         self.model = model
         self.depth = depth
         self.live = live
@@ -127,6 +131,11 @@ class VerboseExecution(nn.Module):
         self.rows: tuple[ExecutionRow, ...] = ()
         self._layers = layers
         self._watched()  # unknown names are an error here, not at the first forward
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An open file stays in its process; a copy writes to its own sys.stdout.
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]  # as torch has it
+        return {**state, "stream": None}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on these arguments, tells the table, returns the model's output."""
@@ -191,11 +200,11 @@ class _Telling:
         self._widths = [{**_LIVE_WIDTHS, **first}.get(header, len(header)) for header in _HEADERS]
 
     def hook(self, name: str, module: nn.Module, stack: ExitStack) -> None:
-        def before(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
             with self._lock:
                 self._began += 1
                 started = self._began
-            _wait(args)
+            _wait((args, kwargs))
             self._running().append((name, started, time.perf_counter()))
 
         def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
@@ -204,9 +213,9 @@ class _Telling:
             _, started, began = self._running().pop()
             self._tell(name, module, output, started, (ended - began) * 1000)
 
-        stack.callback(module.register_forward_pre_hook(before).remove)
+        stack.callback(set_pre_hook(module, before))
         # After the hooks that others have set, so that the row tells what goes on from here.
-        stack.callback(module.register_forward_hook(after).remove)
+        stack.callback(set_forward_hook(module, after))
 
     def failed(self, error: BaseException) -> None:
         running = self._running()
@@ -247,9 +256,16 @@ class _Telling:
                 self._write(_line(row.cells(), self._widths))
 
     def _write(self, line: str) -> None:
-        if self._stream is not None:
-            self._stream.write(line + "\n")
+        if self._stream is None:
+            return
+        try:
+            try:
+                self._stream.write(line + "\n")
+            except UnicodeEncodeError:
+                self._stream.write(line.encode("ascii", "replace").decode() + "\n")
             self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None  # closed meanwhile; the forward is worth more than its table
 
 
 def _wait(value: Any) -> None:

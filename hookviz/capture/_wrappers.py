@@ -12,10 +12,12 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
+from hookviz.capture._checks import check_choice
 from hookviz.capture._layers import LayerSelector, select_layers
 from hookviz.capture._session import Capture
-from hookviz.errors import CaptureError, LayerError
+from hookviz.capture._snapshot import known_device
+from hookviz.errors import LayerError
 
 __all__ = ["Calls", "FeatureExtractor", "Features", "features_of"]
 
@@ -77,7 +79,7 @@ class FeatureExtractor(nn.Module):
         self.calls: Calls = calls
         self.gradients = gradients
         self.stop_early = stop_early
-        self.device = device
+        self.device = None if device is None else known_device(device, "Features")
 
     def forward(self, *args: Any, **kwargs: Any) -> Features:
         """Runs the model and returns the features.
@@ -156,5 +158,4 @@ def check_calls(calls: str) -> None:
     Raises:
         CaptureError: It is none of the four.
     """
-    if calls not in ("error", "first", "last", "all"):
-        raise CaptureError(f"calls={calls!r} is unknown; it is 'error', 'first', 'last' or 'all'.")
+    check_choice("calls", calls, "error", "first", "last", "all")

@@ -8,6 +8,9 @@ torch is imported inside the commands, so that ``hookviz --help`` answers at onc
 
 from __future__ import annotations
 
+import io
+import sys
+
 import click
 
 from hookviz.cli._installation import doctor, lab, weights
@@ -30,4 +33,8 @@ for _command in (lab, models, layers, maps, reproduce, weights, doctor):
 
 def main() -> None:
     """Runs the command line; the entry point of ``hookviz`` and ``python -m hookviz``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or pipe that lacks a character gets its escape, not an exception.
+            stream.reconfigure(errors="backslashreplace")
     cli(prog_name="hookviz")

@@ -6,6 +6,7 @@ widget's code.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from pathlib import Path
@@ -37,7 +38,6 @@ def lab(notebook: str, port: int | None, no_browser: bool) -> None:
     """
     import importlib.util
     import os
-    import shutil
 
     from hookviz.bundled import bundled_file
 
@@ -51,14 +51,19 @@ def lab(notebook: str, port: int | None, no_browser: bool) -> None:
             f"Port {port} on 127.0.0.1 is in use.", remedy="Choose another with --port."
         )
     copy = Path(f"{notebook}.ipynb")
-    if copy.exists():
+    if copy.is_file():
         click.echo(f"Keeping the {copy} that is here.")
     else:
+        source = bundled_file("notebooks", copy.name).read_bytes()
         try:
-            shutil.copyfile(bundled_file("notebooks", copy.name), copy)
+            with copy.open("xb") as file:
+                file.write(source)
         except OSError as error:
+            if not isinstance(error, FileExistsError):
+                with contextlib.suppress(OSError):
+                    copy.unlink()
             raise HookvizError(
-                f"The notebook cannot be written into {Path.cwd()}: {error.strerror}.",
+                f"The notebook {copy} cannot be written into this folder: {error.strerror}.",
                 remedy="Start hookviz lab in a folder of your own.",
             ) from error
         click.echo(f"Copied the notebook to {copy}.")

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hookviz._text import shape_text
-from hookviz.cli._sentences import SentenceCommand, columns
+from hookviz.cli._sentences import SentenceCommand, as_options, columns
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
+    from hookviz.images import Picture
     from hookviz.models import LoadedModel
+    from hookviz.run import Run
 
 __all__ = ["layers", "maps", "models", "reproduce"]
 
@@ -43,8 +45,25 @@ def _load(model: str, weights: str, device: str) -> LoadedModel:
     if loaded.report is not None:
         click.echo(loaded.report.table(), err=True)
     if loaded.note:
-        click.echo(loaded.note, err=True)
+        click.echo(as_options(loaded.note, click.get_current_context().command), err=True)
     return loaded
+
+
+def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
+    """One forward; what the model itself raises is a sentence that names the layer."""
+    from hookviz.run import failing_layer, run_model
+
+    try:
+        return run_model(model, image, layers, **options)
+    except HookvizError:
+        raise
+    except Exception as error:
+        layer = failing_layer(model.module, error)
+        place = "" if layer is None else f" in layer '{layer}'"
+        text = str(error).strip().split("\n")[0] or "no further text"
+        raise HookvizError(
+            f"The forward of {model.name} failed{place}: {type(error).__name__}: {text}"
+        ) from error
 
 
 @click.command(cls=SentenceCommand)
@@ -58,22 +77,20 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
     """List the layers of MODEL: name, type, parameters."""
     from hookviz.capture import list_layers
     from hookviz.images import read_image
-    from hookviz.models import load_model
+    from hookviz.models import is_local, load_model
 
     if image is None and weights == "auto":
         # Names, types and sizes are the same without weights; nothing is downloaded for a list.
-        # vgg16 needs none: it is in the cache or bundled, and the bundled one has fewer layers.
-        loaded = load_model(model, weights="auto" if model == "vgg16" else None, device="cpu")
+        # What needs no download may have other layers: the bundled VGG16, a checkpoint.
+        loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
         loaded = _load(model, weights, device)
     rows = list_layers(loaded.module)
     shapes: dict[str, list[str]] = {}
     calls: dict[str, int] = {}
     if image is not None:
-        from hookviz.run import run_model
-
         # On the meta device a tensor keeps its shape and costs no memory.
-        run = run_model(
+        run = _run(
             loaded,
             read_image(_image_source(image)),
             [row.name for row in rows],
@@ -103,7 +120,11 @@ def _image_source(image: str) -> Any:
     """A path, or a bundled sample where no such file exists."""
     from hookviz.images import sample_image, sample_images
 
-    if not Path(image).exists():
+    try:
+        there = Path(image).exists()
+    except OSError:  # a name that no file can have
+        there = False
+    if not there:
         for name in sample_images():
             if image in (name, Path(name).stem):
                 return sample_image(name)
@@ -113,13 +134,25 @@ def _image_source(image: str) -> Any:
 @click.command(cls=SentenceCommand)
 @click.argument("image")
 @click.option(
-    "--model", default="vgg16", show_default=True, help="A torchvision name or timm:NAME."
+    "--model",
+    default="vgg16",
+    show_default=True,
+    help="A torchvision name, timm:NAME or a checkpoint.",
 )
 @click.option(
     "-l", "--layer", "layer_names", multiple=True, help="A layer's name or a glob; repeat it."
 )
 @click.option(
     "--out", default="hookviz_exports", show_default=True, help="The run's new folder is made here."
+)
+@click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["png", "svg", "pdf"]),
+    multiple=True,
+    default=["png"],
+    show_default=True,
+    help="Of the grids; repeat it for several.",
 )
 @click.option(
     "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
@@ -143,6 +176,7 @@ def maps(
     model: str,
     layer_names: tuple[str, ...],
     out: str,
+    formats: tuple[str, ...],
     channels: str | None,
     values: str | None,
     cmap: str,
@@ -151,7 +185,7 @@ def maps(
     weights: str,
     device: str,
 ) -> None:
-    """Write the feature maps of IMAGE as PNG grids with a manifest.
+    """Write the feature maps of IMAGE as grids with a manifest.
 
     IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
     """
@@ -159,8 +193,7 @@ def maps(
 
     from hookviz.capture import select_layers
     from hookviz.images import read_image
-    from hookviz.render import GridOptions
-    from hookviz.run import run_model
+    from hookviz.render import GridOptions, parse_channels
 
     if not layer_names:
         raise HookvizError(
@@ -168,16 +201,20 @@ def maps(
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
     options = GridOptions.of(cmap=cmap, scale=scale, order=order)
+    if channels not in (None, "all"):
+        parse_channels(channels)
     picture = read_image(_image_source(image))
     loaded = _load(model, weights, device)
     wanted = select_layers(loaded.module, list(layer_names))
     with tqdm(total=len(wanted), desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
-        run = run_model(
+        run = _run(
             loaded, picture, list(layer_names), on_activation=lambda _activation: bar.update(1)
         )
     for layer, reason in run.missing.items():
         click.echo(f"{layer}: no activation: {reason}.", err=True)
-    what = {"grids", "input"}
+    if not run.activations:
+        raise HookvizError("None of the layers gave an activation, so nothing was written.")
+    what = {"input", *("grids" if form == "png" else form for form in formats)}
     extra: dict[str, Any] = {}
     if channels is not None:
         what.add("channels")
@@ -194,7 +231,8 @@ def maps(
         result = run.export(out, what=what, options=options, progress=progress, **extra)
     for note in result.notes:
         click.echo(note, err=True)
-    click.echo(str(run.predictions), err=True)
+    predicted = str(run.predictions)
+    click.echo(as_options(predicted, click.get_current_context().command), err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
     click.echo(str(result.folder))
 
@@ -207,7 +245,18 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
     from hookviz.run import reproduce as draw_again
 
-    outcome = draw_again(png, model=model, image=None if image is None else _image_source(image))
+    try:
+        outcome = draw_again(
+            png, model=model, image=None if image is None else _image_source(image)
+        )
+    except HookvizError as error:
+        remedies = {
+            "model-not-at-hand": "Draw it again from Python, where the model can be passed.",
+            "image-not-at-hand": "Name its file with --image.",
+        }
+        if error.code in remedies:
+            raise HookvizError(error.message, remedy=remedies[error.code]) from error
+        raise
     if outcome.identical:
         click.echo("identical, pixel for pixel")
     for difference in outcome.differences:
@@ -219,7 +268,10 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
 @click.command(cls=SentenceCommand)
 @click.argument("search", default="")
 def models(search: str) -> None:
-    """List torchvision's models whose name holds SEARCH, with their weights."""
+    """List models whose name holds SEARCH, with their weights.
+
+    All are torchvision's; a SEARCH that begins with timm: lists timm's.
+    """
     from hookviz.models import list_models, list_weights
 
     found = list_models(search)
@@ -234,7 +286,7 @@ def models(search: str) -> None:
             (
                 name,
                 ", ".join(w.name for w in weights) or "none",
-                f"{weights[0].megabytes:,.0f}" if weights else "",
+                f"{weights[0].megabytes:,.0f}" if weights and weights[0].megabytes else "",
                 ", ".join(w.name for w in weights if w.cached) or "no",
             )
         )

@@ -7,6 +7,7 @@ commands do.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 
 from hookviz.errors import HookvizError
 
-__all__ = ["SentenceCommand", "SentenceGroup", "columns"]
+__all__ = ["SentenceCommand", "SentenceGroup", "as_options", "columns"]
 
 
 class Failure(click.ClickException):
@@ -40,12 +41,17 @@ class SentenceCommand(click.Command):
         debug = ctx.params.pop("debug", False)
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click ends quietly where the reader of a pipe has gone (`| head`)
         except HookvizError as error:
             if debug:
                 raise
-            raise Failure(str(error)) from error
+            raise Failure(as_options(str(error), self)) from error
+        except OSError as error:
+            if debug:
+                raise
+            place = f" ({str(error.filename)!r})" if error.filename else ""
+            raise Failure(f"{error.strerror or str(error)}{place}.") from error
         except Exception as error:
             if debug:
                 raise
@@ -82,6 +88,21 @@ def _usage_as_sentence() -> Iterator[None]:
         said = " ".join(error.format_message().split())
         end = "" if said.endswith((".", "?", "!")) else "."
         raise Failure(f"{said}{end} Try '{path} --help'.") from error
+
+
+def as_options(text: str, command: click.Command) -> str:
+    """A sentence that advises an argument of Python's, with the option of the command instead.
+
+    Examples:
+        >>> command = click.Command("maps", params=[click.Option(["--weights"])])
+        >>> as_options("Use weights='DEFAULT' or weights=None.", command)
+        'Use --weights DEFAULT or --weights none.'
+    """
+    for option in command.params:
+        flag = option.opts[0]
+        text = re.sub(rf"\b{option.name}=(?:'([^']*)'|(\w+))", rf"{flag} \1\2", text)
+        text = text.replace(f"{flag} None", f"{flag} none")
+    return text
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:

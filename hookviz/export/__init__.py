@@ -6,16 +6,21 @@ Must not know: how a run is made, the widget, the command line.
 
 from __future__ import annotations
 
-from hookviz.export._archive import zip_export
-from hookviz.export._facts import RunFacts
-from hookviz.export._metadata import read_png_facts
-from hookviz.export._outcome import ExportCancelled, ExportResult, ExportStopped
+from hookviz.export._facts import RunFacts, read_png_facts
+from hookviz.export._folder import zip_export
 from hookviz.export._pictures import draw_activation
 from hookviz.export._reproduce import Reproduction, needs_inputs, reproduce_png
-from hookviz.export._writer import write_export
+from hookviz.export._writer import (
+    ExportCancelled,
+    ExportChoices,
+    ExportResult,
+    ExportStopped,
+    write_export,
+)
 
 __all__ = [
     "ExportCancelled",
+    "ExportChoices",
     "ExportResult",
     "ExportStopped",
     "Reproduction",

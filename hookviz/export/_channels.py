@@ -1,7 +1,4 @@
-"""One channel as one PNG: 1 pixel is 1 activation.
-
-In: an activation, drawing options. Out: PNGs of single channels in the colours of the grid. Must
-not know: figures, folders, file names.
+"""One channel as one PNG: 1 pixel is 1 activation, in the colours of the grid.
 
 Colours: a PNG with a palette, whose entry k is colour k of the colour table and stands for
 ``vmin + k / 255 · (vmax − vmin)``. Where a value has no level (NaN, an infinity, clipped at a
@@ -17,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export._metadata import number_text
+from hookviz.export._facts import number_text
 from hookviz.export._png import palette_png, rgb_png
 from hookviz.render import (
     Arranged,
@@ -36,14 +33,14 @@ from hookviz.render import (
     to_levels,
 )
 
-__all__ = ["MAX_FACTOR", "ChannelPainter", "Painted"]
+__all__ = ["MAX_FACTOR", "ChannelLevels", "ChannelPainter"]
 
 MAX_FACTOR = 64
 _BATCH = 2_000_000  # activations scaled at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Painted:
+class ChannelLevels:
     """The levels of one channel.
 
     Attributes:
@@ -97,7 +94,7 @@ class ChannelPainter:
         """Channels in all."""
         return int(self.arranged.maps.shape[0])
 
-    def paint(self, channels: Sequence[int]) -> Iterator[Painted]:
+    def paint(self, channels: Sequence[int]) -> Iterator[ChannelLevels]:
         """The channels in the order given, scaled on the tensor's device a batch at a time.
 
         Raises:
@@ -127,7 +124,7 @@ class ChannelPainter:
             )
             for row, channel in enumerate(part):
                 flags = None if levels.flags is None or not odd[channel] else levels.flags[row]
-                yield Painted(
+                yield ChannelLevels(
                     channel,
                     levels.levels[row],
                     flags if flags is not None and flags.any() else None,
@@ -153,31 +150,30 @@ class ChannelPainter:
     def _range(vmin: float, vmax: float) -> dict[str, str]:
         return {"vmin": number_text(vmin), "vmax": number_text(vmax)}
 
-    def channel_texts(self, painted: Painted) -> dict[str, str]:
-        """What is told of one channel alone."""
-        found, channel = self.extents, painted.channel
+    def channel_texts(self, one: ChannelLevels) -> dict[str, str]:
+        """What concerns one channel alone."""
+        found, channel = self.extents, one.channel
         texts = {"channels": str(channel)}
         if self.scaling.per_channel:
-            texts |= self._range(painted.vmin, painted.vmax)
-        if painted.flags is not None:
+            texts |= self._range(one.vmin, one.vmax)
+        if one.flags is not None:
             counts = (found.nan, found.posinf, found.neginf)
             for key, count in zip(("nan", "posinf", "neginf"), counts, strict=True):
                 if count[channel]:
                     texts[key] = str(int(count[channel]))
         return texts
 
-    def png(self, painted: Painted, chunks: bytes, factor: int = 1, level: int = 6) -> bytes:
+    def png(self, one: ChannelLevels, chunks: bytes, factor: int = 1) -> bytes:
         """The PNG of one channel.
 
         Args:
-            painted: What :meth:`paint` gave.
+            one: What `paint` gave.
             chunks: Text chunks.
             factor: Pixels per activation in both directions, 1 to 64.
-            level: Of zlib, 0 to 9.
         """
-        if painted.flags is None:
-            return palette_png(_enlarged(painted.levels, factor), self.table.rgb, chunks, level)
-        return rgb_png(_enlarged(painted.rgb(self.table), factor), chunks, level)
+        if one.flags is None:
+            return palette_png(_enlarged(one.levels, factor), self.table.rgb, chunks)
+        return rgb_png(_enlarged(one.rgb(self.table), factor), chunks)
 
 
 def _enlarged(picture: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:

@@ -1,8 +1,5 @@
 """``manifest.json``: what an export holds, for programs.
 
-In: facts, activations, their per-channel figures, the files written. Out: strict JSON text. Must
-not know: how files are written, what a picture looks like.
-
 JSON has no word for NaN and the infinities; they stand as the strings "NaN", "Infinity" and
 "-Infinity". Numbers are written so that they read back as the same float64. ``schema`` counts up
 whenever a key changes its meaning.
@@ -15,86 +12,60 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hookviz.capture import Activation
-from hookviz.export._facts import RunFacts, base_name, hidden_paths, utc_text
-from hookviz.export._metadata import UNTRAINED
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["SCHEMA", "layer_entry", "manifest_json", "manifest_text", "strict"]
+from hookviz.activation import Activation
+from hookviz.export._channels import ChannelPainter
+from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, utc_text
+from hookviz.export._part import Item, Request
+from hookviz.render import Extents, moments
+
+__all__ = ["SCHEMA", "layer_entry", "manifest_json", "manifest_text"]
 
 SCHEMA = 1
 
 
-def strict(value: Any) -> Any:
-    """``value`` with NaN and the infinities as strings, in lists and dicts too.
-
-    Examples:
-        >>> strict({"a": [1.5, float("nan"), float("-inf")]})
-        {'a': [1.5, 'NaN', '-Infinity']}
-    """
+def _strict(value: Any) -> Any:
+    """``value`` with NaN and the infinities as strings, in lists and dicts too."""
     if isinstance(value, Mapping):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence):
-        return [strict(item) for item in value]
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_strict(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return value
-
-
-def _text(value: Any, indent: int) -> str:
-    """JSON with one line per key, and lists of plain values on one line."""
-    pad = "  " * (indent + 1)
-    if isinstance(value, dict) and value:
-        rows = [f"{json.dumps(k)}: {_text(v, indent + 1)}" for k, v in value.items()]
-        return "{\n" + ",\n".join(pad + row for row in rows) + "\n" + "  " * indent + "}"
-    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        rows = [_text(item, indent + 1) for item in value]
-        return "[\n" + ",\n".join(pad + row for row in rows) + "\n" + "  " * indent + "]"
-    return json.dumps(value, allow_nan=False)
 
 
 def manifest_text(manifest: Mapping[str, Any]) -> str:
     """Strict JSON in ASCII, ending with a line break.
 
     Examples:
-        >>> print(manifest_text({"a": [1, 2.5], "b": [{"c": float("inf")}]}), end="")
+        >>> print(manifest_text({"a": [1, 2.5], "b": {"c": float("inf")}}), end="")
         {
-          "a": [1, 2.5],
-          "b": [
-            {
-              "c": "Infinity"
-            }
-          ]
+          "a": [
+            1,
+            2.5
+          ],
+          "b": {
+            "c": "Infinity"
+          }
         }
     """
-    return _text(strict(manifest), 0) + "\n"
+    return json.dumps(_strict(manifest), indent=2, allow_nan=False) + "\n"
 
 
-def layer_entry(
-    activation: Activation,
-    *,
-    layout: str,
-    minimum: Sequence[float],
-    maximum: Sequence[float],
-    mean: Sequence[float],
-    more: Mapping[str, Any],
-    files: Iterable[str],
-    notes: Iterable[str] = (),
-) -> dict[str, Any]:
-    """One entry of "layers": one tensor of one call of one layer.
+def layer_entry(item: Item, painter: ChannelPainter | None) -> dict[str, Any]:
+    """One entry of "layers": one tensor of one call of one layer, with its figures.
 
     Args:
-        activation: The record.
-        layout: How the axes were read.
-        minimum: Of each channel, in its own order.
-        maximum: Of each channel.
-        mean: Of each channel.
-        more: Further figures of the layer as a whole.
-        files: Names of its files.
-        notes: Sentences about what was left out.
+        item: The activation with its files and notes.
+        painter: The same as measured; None where it cannot be drawn.
     """
-    return {
+    activation = item.activation
+    entry: dict[str, Any] = {
         "layer": activation.layer,
         "type": activation.module_type,
         "run": activation.run,
@@ -103,40 +74,89 @@ def layer_entry(
         "order": activation.order,
         "kind": activation.kind,
         "leaf": activation.leaf,
-        "shape": list(activation.shape),
+        "shape": _shape(activation),
         "dtype": str(activation.tensor.dtype).removeprefix("torch."),
-        "layout": layout,
-        **more,
-        "channels": {
-            "count": len(minimum),
-            "min": list(minimum),
-            "max": list(maximum),
-            "mean": list(mean),
-        },
-        "files": list(files),
-        "notes": list(notes),
+        "layout": "",
+    }
+    channels: dict[str, Any] = {"count": 0, "min": [], "max": [], "mean": []}
+    notes = item.notes
+    if painter is not None:
+        figures, channels = _figures(painter)
+        entry |= figures | {"pages": item.pages}
+        notes = [*painter.arranged.notes, *notes]
+    return entry | {"channels": channels, "files": item.files, "notes": notes}
+
+
+def _shape(activation: Activation) -> list[int]:
+    """The tensor's shape; [] where it has none in numbers (nested tensors)."""
+    try:
+        return [int(size) for size in activation.shape]
+    except (RuntimeError, TypeError, AttributeError):
+        return []
+
+
+def _figures(painter: ChannelPainter) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The figures of a layer as a whole, and of each of its channels in their own order."""
+    arranged, found = painter.arranged, painter.extents
+    values = arranged.maps
+    if arranged.apart is not None:  # class tokens belong to their channel
+        values = torch.cat((values.flatten(1), arranged.apart), dim=1).unsqueeze(1)
+    means = _means(values, found)
+    good = found.size - (found.nan + found.posinf + found.neginf)
+    whole = found.whole or (float("nan"), float("nan"))
+    with np.errstate(invalid="ignore"):
+        total = float(np.nansum(np.where(good > 0, means, 0.0) * good))
+    figures = {
+        "layout": " ".join((arranged.kind, arranged.statement)),
+        "min": whole[0],
+        "max": whole[1],
+        "mean": total / int(good.sum()) if good.any() else float("nan"),
+        "nan": int(found.nan.sum()),
+        "posinf": int(found.posinf.sum()),
+        "neginf": int(found.neginf.sum()),
+        "dead": [int(c) for c in np.flatnonzero(found.dead)],
+        "samples": arranged.samples,
+    }
+    return figures, {
+        "count": len(found.low),
+        "min": found.low.tolist(),
+        "max": found.high.tolist(),
+        "mean": means.tolist(),
     }
 
 
+def _means(maps: Tensor, found: Extents) -> NDArray[np.float64]:
+    """(C,) mean of each channel over its finite values."""
+    # Sums of finite float32 values cannot leave float64; wider dtypes and holes need more care.
+    if found.all_finite and maps.dtype in _NARROW and maps.device.type == "cpu":
+        sums: NDArray[np.float64] = maps.flatten(1).sum(1, dtype=torch.float64).numpy()
+        return sums / found.size
+    return moments(maps, found).mean
+
+
+_NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.uint8)
+
+
 def manifest_json(
-    facts: RunFacts,
+    request: Request,
     layers: Sequence[Mapping[str, Any]],
     *,
     files: Iterable[str],
-    options: Mapping[str, Any],
     what: Iterable[str],
+    notes: Iterable[str] = (),
     stopped: str = "",
 ) -> dict[str, Any]:
     """The whole manifest as plain values.
 
     Args:
-        facts: The run.
-        layers: Entries of :func:`layer_entry`, in order of execution.
+        request: What was asked for.
+        layers: Entries of `layer_entry`, in order of execution.
         files: Names of all files beside the manifest.
-        options: The drawing options.
-        what: What was asked for.
+        what: Names of the parts.
+        notes: Sentences about what was left out of the export as a whole.
         stopped: Why the export ended before its end; "" where it is complete.
     """
+    facts = request.facts
     return {
         "schema": SCHEMA,
         "complete": not stopped,
@@ -160,8 +180,9 @@ def manifest_json(
         },
         "device": facts.device,
         "what": sorted(what),
-        "options": dict(options),
+        "options": json.loads(request.options.to_json()),
         "missing": {name: str(reason) for name, reason in facts.missing.items()},
         "files": list(files),
-        "layers": [dict(entry) for entry in layers],
+        "layers": list(layers),
+        "notes": list(notes),
     }

@@ -1,9 +1,8 @@
 """What an export's files and folders are called.
 
-In: a layer, its call, leaf, kind and type as they are, whatever characters they hold. Out: names
-that every common file system takes, that stay inside one folder, and that differ from one another
-also where upper and lower case are the same. Must not know: tensors, pictures, how a file is
-written.
+A layer, its call, leaf, kind and type may hold any characters. The names are such that every
+common file system takes them, stay inside one folder, and differ from one another also where upper
+and lower case are the same.
 
 The rules, in the order in which they act:
 
@@ -27,7 +26,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import PurePosixPath, PureWindowsPath
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 
 __all__ = [
@@ -40,6 +39,7 @@ __all__ = [
     "checked_name",
     "clean",
     "folder_name",
+    "is_forbidden",
     "page_ending",
     "stamp",
 ]
@@ -95,9 +95,9 @@ def clean(text: str, limit: int = _PART_BYTES) -> str:
         'a-b-c'
     """
     kept: list[str] = []
-    for sign in unicodedata.normalize("NFC", text):
-        if sign in _KEPT or unicodedata.category(sign)[0] in "LNM":
-            kept.append(sign)
+    for char in unicodedata.normalize("NFC", text):
+        if char in _KEPT or unicodedata.category(char)[0] in "LNM":
+            kept.append(char)
         elif not kept or kept[-1] != "-":
             kept.append("-")
     # Dashes at the ends stand for dropped characters, and trailing dots vanish on Windows.
@@ -151,14 +151,14 @@ def activation_stem(
     return _shortened(stem, _STEM_BYTES, f"{activation.layer}\0{stem}")
 
 
-def page_ending(page: int, pages: int) -> str:
+def page_ending(page: int, pages: int, ending: str = "png") -> str:
     """The ending of a grid's name; ``page`` counts from 0, the name from 1.
 
     Examples:
         >>> page_ending(0, 8)
         '_grid_p1of8.png'
     """
-    return f"_grid_p{page + 1}of{pages}.png"
+    return f"_grid_p{page + 1}of{pages}.{ending}"
 
 
 def channel_ending(channel: int, channels: int) -> str:
@@ -201,6 +201,11 @@ def folder_name(moment: datetime, model: str, image: str) -> str:
     return "_".join((stamp(moment), *parts))
 
 
+def is_forbidden(char: str) -> bool:
+    """Whether some common system, or a zip, cannot have this character in a file's name."""
+    return char in _FORBIDDEN or unicodedata.category(char)[0] == "C"
+
+
 def checked_name(name: str) -> str:
     """A folder name that the user chose, if it is one plain name.
 
@@ -213,24 +218,26 @@ def checked_name(name: str) -> str:
     Raises:
         ExportError: It is empty, a path, "..", too long, or not a name on every common system.
     """
-    told = f"{name!r} cannot be the name of an export's folder"
+    if not isinstance(name, str):
+        raise ExportError(f"name is {name!r:.80}; it must be a str: the new folder's name.")
+    wrong_name = f"{name!r} cannot be the name of an export's folder"
     if not name or name in {".", ".."} or name != name.strip() or name.endswith("."):
         raise ExportError(
-            f"{told}: it is empty, made of dots, or begins or ends with a space or a dot.",
+            f"{wrong_name}: it is empty, made of dots, or begins or ends with a space or a dot.",
             remedy="Choose one plain name such as 'my-export'.",
         )
     if len(PurePosixPath(name).parts) != 1 or len(PureWindowsPath(name).parts) != 1:
         raise ExportError(
-            f"{told}: it is a path.",
+            f"{wrong_name}: it is a path.",
             remedy="Give the folder that holds it separately, and one plain name here.",
         )
-    wrong = sorted({c for c in name if c in _FORBIDDEN or unicodedata.category(c)[0] == "C"})
+    wrong = sorted(set(filter(is_forbidden, name)))
     if wrong:
-        raise ExportError(f"{told}: it holds {', '.join(map(repr, wrong))}.")
+        raise ExportError(f"{wrong_name}: it holds {', '.join(map(repr, wrong))}.")
     if _RESERVED.fullmatch(name):
-        raise ExportError(f"{told}: Windows reserves it.")
+        raise ExportError(f"{wrong_name}: Windows reserves it.")
     if _size(name) > 200:
-        raise ExportError(f"{told}: it has {_size(name)} bytes, and 200 are the most.")
+        raise ExportError(f"{wrong_name}: it has {_size(name)} bytes, and 200 are the most.")
     return name
 
 
@@ -266,7 +273,3 @@ class NameBook:
             name = f"{stem}~{number}{ending}"
         self._keys.add(self._key(name))
         return name
-
-    def take_stem(self, stem: str) -> str:
-        """A stem that no other activation has, so that all its files belong together."""
-        return self.take(stem, "")

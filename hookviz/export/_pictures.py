@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -19,31 +18,31 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export._channels import ChannelPainter
-from hookviz.export._facts import RunFacts, base_name
-from hookviz.export._metadata import (
+from hookviz.export._facts import (
     FileRecord,
     Key,
+    RunFacts,
     activation_texts,
+    base_name,
     key_of,
     number_text,
     ranges_text,
     run_texts,
 )
+from hookviz.export._part import UNREADABLE, reason
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw, palette
 
 __all__ = [
     "CONTACT_CELLS",
     "channel_texts",
-    "contact_pages",
     "contact_picture",
     "draw_activation",
     "grid_picture",
+    "grid_texts",
     "input_picture",
-    "input_size",
-    "opaque",
 ]
 
 CONTACT_CELLS = 24
@@ -54,14 +53,6 @@ _COLUMNS = 4
 _GAP = 12
 
 Pixels = NDArray[np.uint8]
-
-
-def input_size(facts: RunFacts) -> tuple[int, int] | None:
-    """(height, width) of what the network saw."""
-    if facts.input_picture is None:
-        return None
-    width, height = facts.input_picture.size
-    return height, width
 
 
 def draw_activation(facts: RunFacts, activation: Activation, options: GridOptions) -> Drawing:
@@ -79,32 +70,21 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     if facts.input_picture is not None and (options.show_input or options.overlay is not False):
         background = np.asarray(facts.input_picture.convert("RGB"))
     return draw(
-        _printable(activation),
+        activation,
         options,
         facts=PictureFacts(
             model=facts.model,
             weights=facts.weights,
             trained=facts.trained,
             image=base_name(facts.image_name),
-            input_size=input_size(facts),
+            input_size=facts.input_size,
         ),
         background=background,
         categories=facts.categories,
     )
 
 
-def _printable(activation: Activation) -> Activation:
-    """The same with names that a font can set; names with control characters do occur."""
-    texts = (activation.layer, activation.leaf, activation.module_type)
-    if all(text.isprintable() for text in texts):
-        return activation
-    layer, leaf, module_type = (
-        "".join(sign if sign.isprintable() else "\ufffd" for sign in text) for text in texts
-    )
-    return replace(activation, layer=layer, leaf=leaf, module_type=module_type)
-
-
-def opaque(pixels: Pixels) -> Pixels:
+def _opaque(pixels: Pixels) -> Pixels:
     """(H, W, 3) where every pixel is opaque, else (H, W, 4) unchanged."""
     if pixels.shape[2] == 4 and bool((pixels[..., 3] == 255).all()):
         return np.ascontiguousarray(pixels[..., :3])
@@ -123,6 +103,13 @@ def grid_picture(
         RenderError: The activation cannot be drawn in that way.
     """
     drawing = draw_activation(facts, activation, options)
+    return _opaque(drawing.pixels()), grid_texts(facts, activation, options, drawing)
+
+
+def grid_texts(
+    facts: RunFacts, activation: Activation, options: GridOptions, drawing: Drawing
+) -> dict[str, str]:
+    """What a file with one page of a grid says about itself."""
     record = FileRecord("grid", (key_of(activation),), options.to_json(), page=options.page)
     texts = run_texts(facts) | activation_texts(activation) | _view_texts(options)
     texts |= {
@@ -146,7 +133,7 @@ def grid_picture(
     ):
         if count:
             texts[key] = str(count)
-    return opaque(drawing.pixels()), texts | record.texts()
+    return texts | record.texts()
 
 
 def _view_texts(options: GridOptions) -> dict[str, str]:
@@ -181,12 +168,7 @@ def input_picture(facts: RunFacts) -> tuple[Pixels, dict[str, str]]:
     if facts.input_picture is None:
         raise ExportError("This run has no picture of its input.")
     pixels = np.asarray(facts.input_picture.convert("RGB"))
-    return pixels, run_texts(facts) | FileRecord("input").texts()
-
-
-def contact_pages(count: int) -> int:
-    """Pages of a contact sheet for so many activations."""
-    return -(-count // CONTACT_CELLS)
+    return pixels, run_texts(facts) | FileRecord("input", options="").texts()
 
 
 def _cell_options(options: GridOptions) -> GridOptions:
@@ -215,7 +197,7 @@ def contact_picture(
     page: int,
     pages: int,
     proceed: Callable[[], None] = lambda: None,
-    refused: Callable[[str], object] = len,
+    refused: Callable[[str], object] | None = None,
 ) -> tuple[Pixels, dict[str, str]]:
     """One page of a contact sheet: up to 24 layers, of each the first 16 channels.
 
@@ -226,8 +208,7 @@ def contact_picture(
         page: Which page, from 0.
         pages: How many there are.
         proceed: Called before each cell; raises to stop.
-        refused: Called with a sentence for each activation that cannot be drawn and is left out;
-            by default nothing comes of it.
+        refused: Called with a sentence for each activation that cannot be drawn and is left out.
 
     Raises:
         RenderError: None of the activations can be drawn.
@@ -239,8 +220,9 @@ def contact_picture(
         proceed()
         try:
             pixels = draw_activation(facts, activation, chosen).pixels()
-        except RenderError as error:
-            refused(f"'{activation.label}' is not on the contact sheet: {error}")
+        except UNREADABLE as error:
+            if refused is not None:
+                refused(f"'{activation.label}' is not on the contact sheet: {reason(error)}")
             continue
         cells.append(Image.fromarray(pixels))
         keys.append(key_of(activation))
@@ -263,4 +245,4 @@ def contact_picture(
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
     texts = run_texts(facts) | _view_texts(options) | {"page": f"{page + 1} of {pages}"}
     texts |= {"order": options.order} | _page_texts(options) | record.texts()
-    return opaque(np.asarray(sheet)), texts
+    return _opaque(np.asarray(sheet)), texts

@@ -1,8 +1,5 @@
 """Encoding and writing on a few threads while the next picture is drawn.
 
-In: pieces of work, each of which writes named files. Out: the files in order, progress, and an
-end at the first failure. Must not know: what is written.
-
 zlib and the operating system release the interpreter's lock, so threads help with large pictures;
 small ones are bundled by the caller, because handing one over costs as much as writing it. At most
 a few pieces wait, so that memory stays bounded.
@@ -14,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 __all__ = ["Cancelled", "Pipeline", "worker_count"]
 
@@ -58,12 +54,11 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for what has begun; drops what has not."""
         # What has begun ends by itself within one file; its part is removed or named.
         self._pool.shutdown(wait=True, cancel_futures=True)
 

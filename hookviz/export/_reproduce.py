@@ -1,13 +1,10 @@
 """Draws an exported PNG again and says whether it is the same.
 
-In: a PNG of an export, and a way to run its model again. Out: whether it is the same, pixel for
-pixel, else what differs. Must not know: how a model is loaded or run.
+How the model is loaded and run is the caller's affair.
 """
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +12,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
-from hookviz.export._channels import ChannelPainter
-from hookviz.export._facts import RunFacts
-from hookviz.export._metadata import FileRecord, Key, facts_in, record_of
-from hookviz.export._pictures import (
-    channel_texts,
-    contact_picture,
-    grid_picture,
-    input_picture,
-    input_size,
-)
-from hookviz.export._png import plain_text, png_bytes_of, png_size
+from hookviz.export._facts import Key, RunFacts, facts_in, record_of
+from hookviz.export._part import Again
+from hookviz.export._parts import part_of
+from hookviz.export._png import open_png, plain_text, png_bytes_of
 from hookviz.render import GridOptions
 
 __all__ = ["Reproduction", "RunAgain", "needs_inputs", "reproduce_png"]
@@ -117,43 +108,44 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
         Exception: Whatever ``run`` raises.
     """
     data, name = png_bytes_of(png)
-    texts = facts_in(data, name)
+    image = open_png(data, name)
+    texts = facts_in(image, name)
     record = record_of(texts, name)
-    there = _decoded(data, name)
+    part = part_of(record)
+    if part is None:
+        raise ExportError(f"The text 'record' of {name} is damaged: a value in it is not legal.")
+    there = _decoded(image, name)
     try:
         options = GridOptions.from_json(record.options).replace(page=record.page)
     except (RenderError, RecursionError) as error:
         raise ExportError(f"The text 'options' of {name} is damaged: {error}") from error
-    layers = tuple(dict.fromkeys(key[0] for key in record.keys))
-    facts, activations = run(texts, layers)
+    facts, activations = run(texts, tuple(dict.fromkeys(key[0] for key in record.keys)))
     found = _matching(record.keys, tuple(activations))
-    if record.file == "contact":
-        options = options.replace(page=0)
-    pixels, again = _drawn(facts, found, record, options, texts)
-    told, same_facts = _compared_texts(texts, {k: plain_text(t) for k, t in again.items()})
+    pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    differences, same_facts = _compared_texts(
+        texts, {key: plain_text(text) for key, text in again.items()}
+    )
     difference = _compared_pixels(there, _rgba(pixels))
     if difference:
-        told.append(difference)
+        differences.append(difference)
     return Reproduction(
         identical=not difference and same_facts,
         same_pixels=not difference,
-        differences=tuple(told),
+        differences=tuple(differences),
         image=Image.fromarray(pixels),
         facts=texts,
     )
 
 
-def _decoded(data: bytes, name: str) -> NDArray[np.uint8]:
+def _decoded(image: PngImageFile, name: str) -> NDArray[np.uint8]:
     """(H, W, 4) uint8 of the file."""
-    width, height = png_size(data, name)
+    width, height = image.size
     if width * height > _MAX_PIXELS:
         raise ExportError(
             f"{name} has {width}×{height} pixels; at most {_MAX_PIXELS:,} are compared."
         )
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=("PNG",)) as image:
-            warnings.simplefilter("error")
-            return np.asarray(image.convert("RGBA"))
+        return np.asarray(image.convert("RGBA"))
     except Exception as error:
         raise ExportError(f"{name} is damaged: its pixels cannot be read ({error}).") from error
 
@@ -184,35 +176,9 @@ def _matching(keys: Sequence[Key], activations: Sequence[Activation]) -> list[Ac
     return found
 
 
-def _drawn(
-    facts: RunFacts,
-    activations: Sequence[Activation],
-    record: FileRecord,
-    options: GridOptions,
-    texts: Mapping[str, str],
-) -> tuple[NDArray[np.uint8], dict[str, str]]:
-    """Pixels and texts as the export would write them now."""
-    if record.file == "input":
-        return input_picture(facts)
-    if record.file == "grid":
-        return grid_picture(facts, activations[0], options)
-    if record.file == "contact":
-        pages = texts.get("page", "").rpartition(" of ")[2]
-        number = int(pages) if pages.isdecimal() and len(pages) < 10 else record.page + 1
-        if not activations:
-            raise ExportError("The contact sheet names no layers.")
-        return contact_picture(facts, activations, options, record.page, number)
-    painter = ChannelPainter(activations[0], options, input_size(facts))
-    (painted,) = painter.paint([record.channel or 0])
-    pixels = painted.rgb(painter.table)
-    pixels = pixels.repeat(record.factor, axis=0).repeat(record.factor, axis=1)
-    again = channel_texts(facts, painter, options) | painter.channel_texts(painted)
-    return pixels, again | record.texts()
-
-
 def _compared_texts(there: Mapping[str, str], again: Mapping[str, str]) -> tuple[list[str], bool]:
     """What the texts say differently, and whether what matters to the picture is the same."""
-    told: list[str] = []
+    differences: list[str] = []
     same = True
     for key in dict.fromkeys([*again, *there]):
         old, new = there.get(key), again.get(key)
@@ -221,9 +187,9 @@ def _compared_texts(there: Mapping[str, str], again: Mapping[str, str]) -> tuple
         words = _WORDS.get(key, f"The text '{key}'")
         was = "not in the file" if old is None else f"{_short(old)} in the file"
         now = "not known now" if new is None else f"{_short(new)} now"
-        told.append(f"{words} differs: {was}, {now}.")
+        differences.append(f"{words} differs: {was}, {now}.")
         same = same and key in _SURROUNDINGS
-    return told, same
+    return differences, same
 
 
 def _short(text: str) -> str:

@@ -1,38 +1,82 @@
-"""One export: a folder with pictures, values and a manifest.
-
-In: the facts of a run, its activations, what was asked for. Out: files in one new folder. Must not
-know: how the run was made, where the progress is shown.
-"""
+"""One export: a folder with pictures, values and a manifest."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypedDict, get_args
 
-from hookviz.capture import Activation
-from hookviz.errors import ExportError
-from hookviz.export._execution import Export
+from hookviz.activation import Activation
+from hookviz.errors import ExportError, HookvizError, RenderError, RunCancelled, did_you_mean
+from hookviz.export._channels import MAX_FACTOR
 from hookviz.export._facts import RunFacts
-from hookviz.export._files import ExportFolder
-from hookviz.export._names import checked_name, folder_name
-from hookviz.export._outcome import ExportCancelled, ExportResult, ExportStopped
-from hookviz.export._pictures import (
-    input_size,
-)
+from hookviz.export._folder import ExportFolder, listed_files
+from hookviz.export._manifest import layer_entry, manifest_json, manifest_text
+from hookviz.export._names import MANIFEST_NAME, checked_name, folder_name
+from hookviz.export._part import Export, Plan, Request, as_render_error
+from hookviz.export._parts import chosen_parts, listed
 from hookviz.export._pipeline import Cancelled, Pipeline
-from hookviz.export._plan import (
-    check_choices,
-    chosen_activations,
-    chosen_parts,
-    make_plan,
-)
-from hookviz.export._values import ValueFormat
-from hookviz.render import GridOptions
+from hookviz.export._values import TensorError, ValueFormat
+from hookviz.render import GridOptions, parse_channels
 
-__all__ = ["ExportCancelled", "ExportResult", "ExportStopped", "write_export"]
+__all__ = ["ExportCancelled", "ExportChoices", "ExportResult", "ExportStopped", "write_export"]
 
 Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export wrote.
+
+    Attributes:
+        folder: The export's own folder, absolute.
+        files: Every file in it but the manifest, in the order in which they were written.
+        manifest: The manifest's path.
+        notes: Sentences about what was asked for and left out.
+    """
+
+    folder: Path
+    files: tuple[Path, ...]
+    manifest: Path
+    notes: tuple[str, ...] = ()
+
+
+class ExportStopped(ExportError):  # noqa: N818 - stopping on request is no error
+    """An export ended before its end. What was finished is whole and stays.
+
+    Attributes:
+        folder: The export's folder; None where nothing was finished and it was removed again.
+        files: What was finished.
+    """
+
+    def __init__(
+        self, message: str, *, remedy: str | None, folder: Path | None, files: tuple[Path, ...]
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.folder = folder
+        self.files = files
+
+
+class ExportCancelled(ExportStopped, RunCancelled):
+    """An export was ended on request. What was finished is whole and stays."""
+
+
+class ExportChoices(TypedDict, total=False):
+    """The keywords of `write_export` that concern neither the folder nor what is in it."""
+
+    options: GridOptions | None
+    layers: str | Iterable[str] | None
+    channels: str | int | Sequence[int] | None
+    factor: int
+    values: ValueFormat
+    all_pages: bool
+    overwrite: bool
+    progress: Progress | None
+    cancelled: Callable[[], bool] | None
 
 
 def write_export(
@@ -44,7 +88,7 @@ def write_export(
     options: GridOptions | None = None,
     what: str | Iterable[str] = frozenset({"grids"}),
     layers: str | Iterable[str] | None = None,
-    channels: str | Sequence[int] | None = None,
+    channels: str | int | Sequence[int] | None = None,
     factor: int = 1,
     values: ValueFormat = "npz",
     all_pages: bool = True,
@@ -63,51 +107,58 @@ def write_export(
         name: The folder's name; by default ``<UTC time>_<model>_<image>``, with a number behind
             it where that exists.
         options: How grids are drawn; its colours and scale are used for single channels too.
-        what: One or more of "grids" (every page of every layer), "channels" (single channels, 1
-            pixel per activation), "values" (the tensors), "contact" (a sheet of all layers) and
-            "input" (what the network saw).
+        what: One or more of "grids" (every page of every layer as PNG), "svg" and "pdf" (the same
+            pages in those forms), "channels" (single channels, 1 pixel per activation), "values"
+            (the tensors), "contact" (a sheet of all layers) and "input" (what the network saw).
         layers: Only these layers; None is all that were captured.
-        channels: The single channels, "0-15,42" or indices; None is those of ``options``, else
-            all. A layer without one of them is noted in the manifest.
+        channels: The single channels, "0-15,42", an index or indices; None is those of
+            ``options``, else all. A layer without one of them is noted in the manifest.
         factor: Pixels per activation in single channels, 1 to 64.
         values: "npz" or "safetensors".
         all_pages: Every page of a grid; False is ``options.page`` alone.
         overwrite: Take over the folder ``name`` where it exists: files of the same name are
             replaced, and files that its old manifest lists and the new one does not are removed.
         progress: Called after each file: files done, files in all, the file's name.
-        cancelled: Asked before each file, each cell of a contact sheet and every 4 MiB of values;
-            True ends the export.
+        cancelled: Asked before each file and each cell of a contact sheet; True ends the export.
 
     Returns:
         The folder, the files and the manifest.
 
     Raises:
         ExportError: A choice is not legal, or the folder cannot be made.
-        ExportStopped: Writing failed midway (a full disk, ...); tells what was finished.
+        ExportStopped: Writing failed midway (a full disk, ...); says what was finished.
         ExportCancelled: ``cancelled`` answered True; likewise.
         RenderError: None of the activations can be drawn in the way asked.
     """
     parts = chosen_parts(what)
-    check_choices(factor, values)
-    options = options or GridOptions()
-    chosen = chosen_activations(activations, layers)
+    request = Request(
+        facts=facts,
+        options=_checked_options(options),
+        channels=_checked_channels(channels),
+        all_pages=all_pages,
+        factor=factor,
+        values=values,
+    )
+    if isinstance(factor, bool) or not isinstance(factor, int) or not 1 <= factor <= MAX_FACTOR:
+        raise ExportError(
+            f"factor is {factor!r}; it is the number of pixels per activation, 1 to {MAX_FACTOR}."
+        )
+    if values not in get_args(ValueFormat):
+        raise ExportError(
+            f"values={values!r} is no form for values; legal are 'npz' and 'safetensors'."
+        )
+    for role, call in (("progress", progress), ("cancelled", cancelled)):
+        if call is not None and not callable(call):
+            raise ExportError(f"{role} is {call!r:.80}; it must be a function or None.")
+    chosen = _chosen_activations(activations, layers)
     if name is not None:
         checked_name(name)
     elif overwrite:
         raise ExportError("overwrite=True needs the name of the folder to overwrite.")
     with Pipeline(1, progress, cancelled) as pipeline:
         try:
-            plan = make_plan(
-                chosen,
-                parts,
-                options,
-                channels=channels,
-                all_pages=all_pages,
-                values=values,
-                input_size=input_size(facts),
-                has_input=facts.input_picture is not None,
-                proceed=pipeline.proceed,
-            )
+            plan = Plan(request, chosen, pipeline.proceed)
+            plan.add(parts)
         except Cancelled:
             raise ExportCancelled(
                 "The export was cancelled before its first file.",
@@ -117,9 +168,133 @@ def write_export(
             ) from None
         pipeline.total = plan.total
         if name is None:
-            made = folder_name(datetime.now(UTC), facts.model, facts.image_name)
-            target = ExportFolder.new(folder, made)
+            name = folder_name(datetime.now(UTC), facts.model, facts.image_name)
+            target = ExportFolder.new(folder, name)
         else:
             target = ExportFolder.named(folder, name, overwrite=overwrite)
-        export = Export(facts, plan, target, pipeline, options, parts, factor, values)
-        return export.run()
+        export = Export(request, plan, target, pipeline)
+        return _Work(export, frozenset(part.name for part in parts)).done()
+
+
+def _checked_options(options: GridOptions | None) -> GridOptions:
+    if options is None:
+        return GridOptions()
+    if isinstance(options, GridOptions):
+        return options
+    raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
+
+
+def _checked_channels(channels: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
+    if channels is None:
+        return None
+    found = parse_channels([channels] if isinstance(channels, int) else channels)
+    if not found:
+        raise ExportError("channels is empty; name at least one, for example '0-15'.")
+    return found
+
+
+def _chosen_activations(
+    activations: Iterable[Activation], layers: str | Iterable[str] | None
+) -> tuple[Activation, ...]:
+    """Those of the layers asked for, in the order given."""
+    everything = tuple(activations)
+    if layers is None:
+        return everything
+    wanted = listed("layers", layers)
+    there = dict.fromkeys(activation.layer for activation in everything)
+    for layer in wanted:
+        if layer not in there:
+            raise ExportError(
+                f"Layer {layer!r} has no activation in this run.",
+                remedy=did_you_mean(layer, there) or None,
+            )
+    return tuple(activation for activation in everything if activation.layer in set(wanted))
+
+
+class _Work:
+    """Every task of an export, and how it ends."""
+
+    def __init__(self, export: Export, what: frozenset[str]) -> None:
+        self.export, self.what = export, what
+        self.entries: list[dict[str, object]] = []
+        folder = export.folder
+        self.old = frozenset() if folder.made else listed_files(folder.path, MANIFEST_NAME)
+
+    def done(self) -> ExportResult:
+        """Writes everything.
+
+        Raises:
+            ExportStopped: Writing failed, or was cancelled (ExportCancelled).
+        """
+        export, folder = self.export, self.export.folder
+        try:
+            self._tasks()
+            if export.trouble is not None and not export.pipeline.done:
+                raise as_render_error(export.trouble)
+            manifest = self._manifest("")
+            export.pipeline.wrote(MANIFEST_NAME)
+        except Cancelled:
+            raise self._stopped(ExportCancelled, "The export was cancelled", None) from None
+        except (RenderError, TensorError):  # the choice is at fault, not the writing
+            folder.remove_if_empty()
+            raise
+        except HookvizError as error:
+            raise self._stopped(ExportStopped, error.message, error.remedy) from error
+        except BaseException as error:  # KeyboardInterrupt, a fault of the caller's progress ...
+            self._stopped(ExportStopped, f"The export was ended by {type(error).__name__}", None)
+            raise
+        written = [name for name in export.pipeline.done if name != MANIFEST_NAME]
+        for name in self.old - set(export.pipeline.done):
+            with suppress(OSError):
+                (folder.path / name).unlink()
+        notes = [*export.plan.notes]
+        for item in export.plan.items:
+            notes += [f"{item.activation.label}: {note}" for note in item.notes]
+        files = tuple(folder.path / name for name in written)
+        return ExportResult(folder.path, files, manifest, tuple(notes))
+
+    def _tasks(self) -> None:
+        export = self.export
+        tasks = iter(export.plan.tasks)
+        task = next(tasks, None)
+        for item in (None, *export.plan.items):
+            while task is not None and task.item is item:
+                export.pipeline.proceed()
+                task.part.write(task, export)
+                task = next(tasks, None)
+            if item is not None:
+                self.entries.append(layer_entry(item, export.painter(item)))
+        export.pipeline.drain()
+
+    def _stopped(
+        self, kind: type[ExportStopped], message: str, remedy: str | None
+    ) -> ExportStopped:
+        """What to raise, after the threads have ended and the rest is put in order."""
+        export, folder = self.export, self.export.folder
+        export.pipeline.close()
+        finished = tuple(sorted(folder.finished))
+        message = message.rstrip(".")
+        if not finished:
+            place = None if folder.remove_if_empty() else folder.path
+            return kind(f"{message}; no file was finished.", remedy=remedy, folder=place, files=())
+        with suppress(ExportError):
+            self._manifest(message)
+        count = f"{len(finished)} of {export.plan.total - 1} files"
+        return kind(
+            f"{message}; {count} were finished and stay in {str(folder.path)!r}.",
+            remedy=remedy,
+            folder=folder.path,
+            files=finished,
+        )
+
+    def _manifest(self, stopped: str) -> Path:
+        folder = self.export.folder
+        manifest = manifest_json(
+            self.export.request,
+            self.entries,
+            files=sorted(path.name for path in folder.finished),
+            what=self.what,
+            notes=self.export.plan.notes,
+            stopped=stopped,
+        )
+        return folder.write(MANIFEST_NAME, manifest_text(manifest).encode("ascii"))

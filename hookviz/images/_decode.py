@@ -1,15 +1,15 @@
-"""From the bytes of a picture file to decoded pixels, within limits.
-
-In: bytes whose kind is known. Out: Pillow's image of the first frame, fully decoded, and notes.
-Must not know: paths, arrays, colours, networks.
+"""From the bytes of an image file to decoded pixels, within limits.
 
 What is guaranteed: only the formats of an allow-list are opened, each by the decoder that its first
 bytes name; size and frames are checked before anything is decoded; Pillow's global settings
-(``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``, warnings filters) are not touched (who sets
+(``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are not touched (who sets
 ``LOAD_TRUNCATED_IMAGES`` gets files that are cut short); whatever a decoder raises becomes one
-sentence. Time: a clock on every read ends decoders that ask for data in
-pieces (PNG, GIF, JPEG, BMP, PNM, QOI …) after MAX_SECONDS of this thread's processor time; decoders
-that take the file at once (WebP, AVIF, TIFF, JPEG 2000) are bounded by their number of pixels.
+sentence. Time: a clock on every read ends decoders that ask for data in pieces (PNG, GIF, JPEG,
+BMP, PNM, QOI …) after MAX_SECONDS of this thread's processor time; decoders that take the file at
+once (WebP, AVIF, TIFF, JPEG 2000) are bounded by their number of pixels.
+
+Pillow's warnings about small faults go where the user's warnings filters send them. Filters belong
+to the whole process, so they are changed only where the user has made errors of warnings.
 """
 
 from __future__ import annotations
@@ -17,25 +17,31 @@ from __future__ import annotations
 import io
 import re
 import struct
+import threading
 import time
+import warnings
 import zlib
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images._headers import (
+from hookviz.images._formats import ACCEPTED, FileKind
+from hookviz.images._limits import (
     MAX_FRAMES_COUNTED,
+    MAX_SECONDS,
+    SLOW_FORMATS,
     Header,
     Refused,
     check_size,
+    megapixels,
     read_header,
 )
-from hookviz.images._limits import MAX_SECONDS, SLOW_FORMATS, megapixels
-from hookviz.images._quiet import collected_warnings
-from hookviz.images._signatures import ACCEPTED, FileKind
+from hookviz.images._picture import Picture
 
-__all__ = ["Decoded", "decode", "load_open_image"]
+__all__ = ["Decoded", "decode", "load_open_image", "warnings_as_notes"]
 
 _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
@@ -84,7 +90,7 @@ def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decode
         data: The whole file.
         kind: What ``file_kind`` said; its ``pillow`` is not empty.
         name: Cleaned, for sentences.
-        max_pixels: Most pixels of the picture.
+        max_pixels: Most pixels of the image.
 
     Returns:
         The decoded frame.
@@ -93,25 +99,9 @@ def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decode
         ImageError: Too large, damaged, cut short, or takes too long.
     """
     limit = min(max_pixels, SLOW_FORMATS.get(kind.pillow, max_pixels))
-    with collected_warnings() as warned:
-        try:
-            header = read_header(data, kind.pillow, limit)
-            image, size, notes = _open_and_load(data, kind.pillow, header, limit)
-        except Refused as refused:
-            raise _refusal(name, kind, f" {refused}", refused.remedy) from None
-        except _TooLong:
-            slow = f" that takes more than {MAX_SECONDS:g} seconds to decode"
-            raise _refusal(name, kind, slow, _SMALLER) from None
-        except Image.DecompressionBombError as bomb:
-            raise _refusal(name, kind, _bomb(bomb, limit), _SMALLER) from None
-        except MemoryError:
-            raise _refusal(name, kind, " that does not fit into memory", _SMALLER) from None
-        except Exception as error:
-            # Pillow's plugins raise almost anything for damaged files (OSError, SyntaxError,
-            # ValueError, struct.error, KeyError, AttributeError …); none may get through.
-            raise _refusal(name, kind, _damage(error), _AGAIN) from error
-    if warned:
-        notes = (*notes, "The file has small faults that were ignored.")
+    with _refusing(name, kind, limit):
+        header = read_header(data, kind.pillow, limit)
+        image, size, notes = _open_and_load(data, kind.pillow, header, limit)
     return Decoded(image, image.format or kind.pillow, size, header, notes)
 
 
@@ -121,22 +111,64 @@ def load_open_image(image: Image.Image, name: str, *, max_pixels: int) -> None:
     Args:
         image: The user's image; loading is all that happens to it.
         name: Cleaned, for sentences.
-        max_pixels: Most pixels of the picture.
+        max_pixels: Most pixels of the image.
 
     Raises:
         ImageError: Too large, or its file is damaged or closed.
     """
-    kind = FileKind(f"a picture of mode {image.mode}")
-    with collected_warnings():
-        try:
-            check_size(image.size, max_pixels)
-            image.load()
-        except Refused as refused:
-            raise _refusal(name, kind, f" {refused}", refused.remedy) from None
-        except MemoryError:
-            raise _refusal(name, kind, " that does not fit into memory", _SMALLER) from None
-        except Exception as error:
-            raise _refusal(name, kind, _damage(error), _AGAIN) from error
+    with _refusing(name, FileKind(f"an image of mode {image.mode}"), max_pixels):
+        check_size(image.size, max_pixels)
+        image.load()
+
+
+@contextmanager
+def _refusing(name: str, kind: FileKind, limit: int) -> Iterator[None]:
+    """Makes one sentence of whatever decoding raises."""
+    cause: Exception | None = None
+    try:
+        yield
+        return
+    except Warning:
+        raise  # the user's filters made an error of it: see `warnings_as_notes`
+    except Refused as refused:
+        reason, remedy = str(refused), refused.remedy
+    except _TooLong:
+        reason = f"that takes more than {MAX_SECONDS:g} seconds to decode"
+        remedy = _SMALLER
+    except Image.DecompressionBombError as bomb:
+        reason, remedy = _bomb(bomb, limit), _SMALLER
+    except MemoryError:
+        reason, remedy = "that does not fit into memory", _SMALLER
+    except Exception as error:  # noqa: BLE001
+        # Pillow's plugins raise almost anything for damaged files (OSError, SyntaxError,
+        # ValueError, struct.error, KeyError, AttributeError …); none may get through.
+        reason, remedy, cause = _damage(error), _AGAIN, error
+    raise ImageError(
+        f"'{name}' cannot be read: it is {kind.words} {reason}.", remedy=remedy
+    ) from cause
+
+
+_one_at_a_time = threading.Lock()
+
+
+def warnings_as_notes(read: Callable[[], Picture]) -> Picture:
+    """What ``read`` gives, also where the user's filters make errors of Pillow's warnings.
+
+    Args:
+        read: May be called twice.
+
+    Returns:
+        Its image; with a note where a warning would have ended it.
+    """
+    try:
+        return read()
+    except Warning:
+        with _one_at_a_time, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture = read()
+        return replace(
+            picture, notes=(*picture.notes, "The file has small faults that were ignored.")
+        )
 
 
 def _open_and_load(
@@ -154,7 +186,7 @@ def _open_and_load(
             raise
         image = _opened(png_essentials(data), pillow, max_pixels)
         image.load()
-        notes.append("Texts in the file beyond all measure were left out.")
+        notes.append("Oversized texts in the file were left out.")
     frames = header.frames if header.frames is not None else getattr(image, "n_frames", 1)
     if frames > MAX_FRAMES_COUNTED:
         notes.insert(0, f"This is the first of more than {MAX_FRAMES_COUNTED:,} frames.")
@@ -204,19 +236,15 @@ def _bomb(error: Image.DecompressionBombError, limit: int) -> str:
     """Pillow's own check came first: by our limit where that is broken too, else by Pillow's."""
     found = re.search(r"\((\d+) pixels\)", str(error))
     if found and int(found.group(1)) > limit:
-        return f" of {megapixels(int(found.group(1)))}, and at most {megapixels(limit)} are read"
-    return " of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows"
+        return f"of {megapixels(int(found.group(1)))}, and at most {megapixels(limit)} are read"
+    return "of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows"
 
 
 def _damage(error: Exception) -> str:
     text = str(error).lower()
     signs = ("truncated", "eof", "not enough", "unexpected end", "read 0")
     if isinstance(error, EOFError) or any(sign in text for sign in signs):
-        return " that is cut short"
+        return "that is cut short"
     if isinstance(error, (struct.error, IndexError, zlib.error)):
-        return " that is cut short or damaged"
-    return " that is damaged, or of a kind that Pillow does not know"
-
-
-def _refusal(name: str, kind: FileKind, rest: str, remedy: str) -> ImageError:
-    return ImageError(f"'{name}' cannot be read: it is {kind.words}{rest}.", remedy=remedy)
+        return "that is cut short or damaged"
+    return "that is damaged, or of a kind that Pillow does not know"

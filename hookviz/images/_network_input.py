@@ -1,8 +1,4 @@
-"""What a network is given for a picture, and back to a picture.
-
-In: a Picture and a Preprocessing. Out: the batch of one on its device and in its dtype, where it
-lies in the picture, and the picture that it is. Must not know: models, files.
-"""
+"""What a network is given for an image, and back to an image."""
 
 from __future__ import annotations
 
@@ -12,71 +8,72 @@ from typing import Any
 import torch
 from PIL import Image
 
+from hookviz._tensors import dense
 from hookviz.errors import ImageError
-from hookviz.images._geometry import Box
 from hookviz.images._picture import Picture
-from hookviz.images._preprocessing import Preprocessing
+from hookviz.images._preprocessing import Box, Preprocessing
 
 __all__ = ["NetworkInput", "network_input"]
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkInput:
-    """One picture as a network takes it.
+    """One image as a network takes it.
 
     Attributes:
-        tensor: Shape (1, 3, H, W), channels R, G, B, normalised (what a function of the user's own
-            gave may have another number of channels), on the device and in the dtype
+        tensor: Shape (1, C, H, W), channels R, G, B or grey, normalised (somebody's own
+            preprocessing may give another number of channels), on the device and in the dtype
             asked for.
-        preprocessing: What was done.
-        box: Left, top, right, bottom of the input's edges, in pixels of the (upright) picture.
-            Values below 0 or beyond the picture's size: the input has a frame there.
-        picture_size: Width and height of the picture that ``box`` refers to.
+        preprocessing: What was done, as far as it is known.
+        box: Left, top, right, bottom of the input's edges, in pixels of the (upright) image.
+            Values below 0 or beyond the image's size: the input has a frame there. None: somebody's
+            own preprocessing made the input, and where it lies is not known.
+        picture_size: Width and height of the image that ``box`` refers to.
         description: What was done, in words.
     """
 
     tensor: torch.Tensor
     preprocessing: Preprocessing
-    box: Box
+    box: Box | None
     picture_size: tuple[int, int]
     description: str
 
     @property
-    def framed(self) -> bool:
-        """Whether the input shows a frame that is no part of the picture."""
-        left, top, right, bottom = self.box
-        return left < 0 or top < 0 or right > self.picture_size[0] or bottom > self.picture_size[1]
+    def framed(self) -> bool | None:
+        """Whether the input shows a frame that is no part of the image; None: not known."""
+        return None if self.box is None else self.seen != self.box
 
     @property
-    def seen(self) -> Box:
-        """The part of the picture that the network sees: ``box`` without the frame."""
+    def seen(self) -> Box | None:
+        """The part of the image that the network sees: ``box`` without the frame."""
+        if self.box is None:
+            return None
         left, top, right, bottom = self.box
         width, height = self.picture_size
         return (max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height)))
 
     def picture(self) -> Image.Image:
-        """Exactly what the network sees, as a picture.
+        """Exactly what the network sees, as an image.
 
         The tensor (not the source) is de-normalised, so the rounding of a half-precision dtype
-        shows.
+        shows: x·std + mean, ×255, rounded, clipped to 0..255. Where mean and std are not known
+        (``preprocessing.describe()`` says so) the values are stretched from the lowest to the
+        highest. An input that has neither one nor three channels is shown as their mean, in grey.
 
         Returns:
             A new RGB image of W×H pixels, one per element.
         """
-        return denormalised(self.tensor, self.preprocessing)
-
-
-def denormalised(tensor: torch.Tensor, preprocessing: Preprocessing) -> Image.Image:
-    """A (1, 3, H, W) or (3, H, W) input as an RGB image: x·std + mean, ×255, rounded, clipped."""
-    values = tensor.detach().to("cpu", torch.float32)
-    values = values[0] if values.ndim == 4 else values
-    if values.shape[0] != 3:
-        # A function of the user's own may give another number of channels: shown grey.
-        values = values.mean(dim=0, keepdim=True).expand(3, -1, -1)
-    mean = torch.tensor(preprocessing.mean).view(3, 1, 1)
-    std = torch.tensor(preprocessing.std).view(3, 1, 1)
-    levels = torch.nan_to_num(values * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
-    return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
+        with torch.inference_mode(mode=False), torch.device("cpu"):
+            values = dense(self.tensor[0], "cpu").to(torch.float32)
+            if values.shape[0] != 3:
+                values = values.mean(dim=0, keepdim=True).expand(3, -1, -1)
+            mean, std = (
+                torch.tensor(v, dtype=torch.float32).view(-1, 1, 1)
+                for v in (self.preprocessing.mean, self.preprocessing.std)
+            )
+            shown = torch.nan_to_num(values * std + mean).mul(255).round().clamp(0, 255)
+            levels = shown.to(torch.uint8).permute(1, 2, 0).contiguous()
+            return Image.fromarray(levels.numpy())
 
 
 def network_input(
@@ -86,20 +83,21 @@ def network_input(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> NetworkInput:
-    """Prepares a picture for a network.
+    """Prepares an image for a network.
 
     Args:
         picture: What ``read_image`` gave.
-        preprocess: A Preprocessing, or anything ``Preprocessing.from_transforms`` takes (a preset
-            of torchvision, a chain of transforms, timm's data config); None scales to 0..1 only.
+        preprocess: A Preprocessing, or anything ``Preprocessing.from_transforms`` takes; None
+            scales to 0..1 only.
         device: Where the tensor goes.
-        dtype: A floating dtype; the numbers are computed in float32 and cast last.
+        dtype: A floating dtype. The values are those that the preprocessing gives, cast last.
 
     Returns:
         The input: a batch of one.
 
     Raises:
-        ImageError: The preprocessing cannot be interpreted, or the dtype is not a floating one.
+        ImageError: The preprocessing cannot be interpreted or fails, or the dtype is not a
+            floating one.
 
     Examples:
         >>> from hookviz.images import read_image
@@ -111,12 +109,13 @@ def network_input(
     if not dtype.is_floating_point:
         raise ImageError(f"The network's input cannot have dtype {dtype}; give a floating one.")
     how = Preprocessing.from_transforms(preprocess)
-    values = how(picture)[None]
-    how = how.shown_as(values)
-    tensor = values.to(device=device, dtype=dtype)
+    values = how(picture)
+    how = how.checked(picture.image, values)
+    with torch.inference_mode(mode=False):
+        tensor = values[None].to(device=device, dtype=dtype)
     box = how.box(picture.size)
     given = NetworkInput(tensor, how, box, picture.size, "")
-    words = how.describe()
-    if given.framed and how.fit != "pad":
-        words += ", the smaller picture framed in black"
-    return NetworkInput(tensor, how, box, picture.size, words)
+    framed = ", the smaller image framed in black" * (
+        bool(given.framed) and how.fit not in ("pad", "border")
+    )
+    return NetworkInput(tensor, how, box, picture.size, how.describe() + framed)

@@ -1,8 +1,4 @@
-"""A picture that was read: upright RGB pixels and where they came from.
-
-In: an RGB image and the facts of its source. Out: the frozen record ``Picture``.
-Must not know: file formats, networks.
-"""
+"""An image that was read: upright RGB pixels and where they came from."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ MAX_NAME = 80
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture as hookviz looks at it. Equal only to itself; the same source has the same sha256.
+    """An image as hookviz looks at it. Equal only to itself; the same source has the same sha256.
 
     Attributes:
         image: The pixels, a PIL image of mode RGB, upright, fully decoded. Treat it as read-only;
@@ -31,7 +27,7 @@ class Picture:
         format: "PNG", "JPEG", … as Pillow names it; "array", "tensor" or "image" where no file
             was read.
         source_size: Width and height of the source, before it was turned upright.
-        notes: What was done to the picture, one sentence each; empty where nothing was.
+        notes: What was done to the image, one sentence each; empty where nothing was.
     """
 
     image: Image.Image
@@ -75,14 +71,16 @@ def clean_name(name: str, default: str = "image") -> str:
     """
     base = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
     # Categories C*: control, format (with the bidirectional overrides that make "gpj.exe" read
-    # "exe.jpg"), surrogates, unassigned; Zl and Zp break lines as "\n" does.
+    # "exe.jpg"), surrogates, unassigned; Zl and Zp break lines as "\n" does. The two joiners stay:
+    # Persian, Indic scripts and emoji are spelled with them.
     kept = "".join(
         c
         for c in base
-        if unicodedata.category(c)[0] != "C" and unicodedata.category(c) not in ("Zl", "Zp")
+        if c in "\u200c\u200d"
+        or (unicodedata.category(c)[0] != "C" and unicodedata.category(c) not in ("Zl", "Zp"))
     )
     kept = " ".join(kept.split())
-    if kept in ("", ".", ".."):
+    if kept in ("", ".", "..") or not any(c.isprintable() for c in kept):
         return default
     if len(kept) > MAX_NAME:
         tail = 16

@@ -1,39 +1,50 @@
-"""How a picture becomes a network's input: resize, fit, scale, normalise.
+"""How an image becomes a network's input: resize, fit, scale, normalise.
 
-In: a picture (PIL, RGB). Out: a float32 tensor (3, H, W) and, beside it, which part of the picture
-it shows. Must not know: where the picture came from, which model takes the tensor.
+Two rules:
 
-The operations are torchvision's own functions in the order of its presets, so that the numbers are
-those of ``preset(image)`` bit for bit.
+- Somebody's own preprocessing (anything that can be called) is called as it is, and the network
+  receives what it gives, to the last bit. Sizes, mean and std that can be read off it only say
+  where the input lies in the image, and are believed only where steps of those numbers give the
+  same values for this very image; otherwise that is unknown, and said to be.
+- Only a config (a mapping of numbers) becomes steps of our own. They give what the library of that
+  config gives; a setting that they cannot repeat is refused.
+
+The steps are computed by Pillow and NumPy, so that no global state of torch (default device and
+dtype, inference mode, deterministic mode) touches them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from PIL import Image
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms import functional as F
-from torchvision.transforms.v2 import functional as v2_functional
 
+from hookviz._tensors import dense
 from hookviz.errors import ImageError, did_you_mean
-from hookviz.images._geometry import Box, crop_offset, input_box, resized_size
 from hookviz.images._picture import Picture
-from hookviz.images._resizing import (
-    MAX_INPUT_PIXELS,
-    check_sides,
-    part_resized,
-    resized_picture,
-    resized_tensor,
-)
+from hookviz.images._rgb import to_rgb
 
-__all__ = ["Preprocessing"]
+__all__ = ["Box", "CalledPreprocessing", "Preprocessing"]
 
-FITS = ("crop", "pad", "squash", "none")
-INTERPOLATIONS = tuple(mode.value for mode in InterpolationMode)
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom in pixels of the image; right and bottom lie past the last pixel."""
+
+Sides = tuple[int, int]
+
+MAX_INPUT_PIXELS = 64_000_000
+"""An input (or the resized image it is cut from) of more pixels is refused or avoided."""
+
+FITS = ("crop", "cover", "pad", "border", "squash", "none")
+_RESAMPLING = {mode.name.lower(): mode for mode in Image.Resampling}
+_RESAMPLING["nearest-exact"] = Image.Resampling.NEAREST
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_OWN_STEPS = "Describe it by hookviz.Preprocessing(resize=…, crop=(height, width), mean=…, std=…)."
 
 
 @dataclass(frozen=True)
@@ -41,24 +52,21 @@ class Preprocessing:
     """Resize, fit, scale to 0..1 and normalise, in this order.
 
     Attributes:
-        resize: Length of the short side after resizing (the other side follows), or the exact
-            (height, width); None leaves the size. For fit "pad" and "squash" the crop size alone
-            decides and this stays None.
-        crop: (height, width) of the input; None takes the whole resized picture.
-        fit: What makes the picture fit ``crop``: "crop" resizes by ``resize`` and cuts the centre
-            (a picture smaller than the cut gets a black frame, as torchvision's does), "pad"
-            shows the whole picture on a ground of the mean colour (zeros for the network),
-            "squash" stretches it, "none" leaves it.
-        mean: Subtracted per channel after scaling to 0..1, in R, G, B order.
-        std: Divided by per channel, not zero.
+        resize: Length of the short side after resizing (the other side follows), or (height,
+            width); None leaves the size or, with the fits that need a size, takes ``crop``.
+        crop: (height, width) of the input; None takes the whole resized image.
+        fit: What makes the image fit ``crop``: "crop" resizes to ``resize`` (a pair: exactly) and
+            cuts the centre (an image smaller than the cut gets a black frame), "cover" resizes
+            until ``resize`` is covered and cuts the centre, "pad" shows the whole image on a
+            ground of the mean color (zeros for the network), "border" the same with the mean
+            rounded to whole levels, as timm does, "squash" stretches it, "none" leaves it.
+        mean: Subtracted per channel after scaling to 0..1, in R, G, B order; one value for an
+            input of one channel, which is made of the image in grey (ITU-R 601-2).
+        std: Divided by per channel, not zero; as many values as ``mean``.
         interpolation: "bilinear", "bicubic", "nearest", "nearest-exact", "lanczos", "box" or
-            "hamming".
-        antialias: Whether shrinking averages. Pillow always does; only ``on_tensor`` can go
-            without.
-        on_tensor: Resize the uint8 tensor instead of the PIL image, as torchvision's video preset
-            does; the two differ by rounding.
-        v2: Compute as torchvision.transforms.v2 does, whose resizing of tensors and scaling to
-            0..1 round differently from the functions of the presets.
+            "hamming", each as Pillow computes it, which averages where it shrinks.
+        floor: Whether a centre cut that does not come out even begins at the pixel before (as
+            Hugging Face's do) and not at the nearest even one (as torchvision's and timm's do).
 
     Examples:
         >>> p = Preprocessing(resize=256, crop=(224, 224), fit="crop", mean=(0.5, 0.5, 0.5))
@@ -68,59 +76,58 @@ class Preprocessing:
         'short side resized to 256 (bilinear), centre crop 224×224'
     """
 
-    resize: int | tuple[int, int] | None = None
-    crop: tuple[int, int] | None = None
+    resize: int | Sides | None = None
+    crop: Sides | None = None
     fit: str = "none"
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     interpolation: str = "bilinear"
-    antialias: bool = True
-    on_tensor: bool = False
-    v2: bool = False
+    floor: bool = False
 
-    IMAGENET_MEAN: ClassVar[tuple[float, float, float]] = (0.485, 0.456, 0.406)
-    IMAGENET_STD: ClassVar[tuple[float, float, float]] = (0.229, 0.224, 0.225)
+    IMAGENET_MEAN: ClassVar[tuple[float, float, float]] = _IMAGENET[0]
+    IMAGENET_STD: ClassVar[tuple[float, float, float]] = _IMAGENET[1]
 
     def __post_init__(self) -> None:
-        if self.fit not in FITS:
-            raise ImageError(
-                f"fit='{self.fit}' is unknown; it is one of {', '.join(FITS)}.",
-                remedy=did_you_mean(self.fit, FITS) or None,
-            )
-        if self.interpolation not in INTERPOLATIONS:
-            raise ImageError(
-                f"interpolation='{self.interpolation}' is unknown; it is one of "
-                f"{', '.join(INTERPOLATIONS)}.",
-                remedy=did_you_mean(self.interpolation, INTERPOLATIONS) or None,
-            )
-        if self.on_tensor and self.interpolation in ("box", "hamming", "lanczos"):
-            raise ImageError(
-                f"interpolation='{self.interpolation}' works on pictures only, not with on_tensor."
-            )
-        if self.fit in ("pad", "squash") and self.crop is None:
+        for word, value, legal in (
+            ("fit", self.fit, FITS),
+            ("interpolation", self.interpolation, tuple(_RESAMPLING)),
+        ):
+            if value not in legal:
+                raise ImageError(
+                    f"{word}='{value}' is unknown; it is one of {', '.join(legal)}.",
+                    remedy=did_you_mean(str(value), legal) or None,
+                )
+        if self.fit != "none" and self.crop is None:
             raise ImageError(f"fit='{self.fit}' needs the size: give crop=(height, width).")
         if self.fit == "none" and self.crop is not None:
             raise ImageError("crop=(height, width) needs a fit: 'crop', 'pad' or 'squash'.")
         for word, sides in (("resize", self.resize), ("crop", self.crop)):
-            check_sides(word, sides)
+            _check_sides(word, sides)
+        if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
+            raise ImageError(
+                f"mean has {len(self.mean)} values and std {len(self.std)}; each needs three, for "
+                "red, green and blue, or one, for grey."
+            )
         for word, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != 3:
-                raise ImageError(
-                    f"{word} has {len(values)} values; it needs three, for red, green and blue."
-                )
-        if any(not torch.isfinite(torch.tensor(v)) for v in (*self.mean, *self.std)):
-            raise ImageError("mean and std must be finite numbers.")
+            if not all(_is_number(v) and math.isfinite(v) for v in values):
+                raise ImageError(f"{word} is {values}; mean and std must be finite numbers.")
         if any(v == 0 for v in self.std):
             raise ImageError(f"std is {self.std}; no value may be zero.")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the input: 3 (red, green, blue) or 1 (grey)."""
+        return len(self.mean)
 
     @classmethod
     def for_size(
         cls,
-        size: int | tuple[int, int],
+        size: int | Sides,
         fit: str = "crop",
         *,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
+        channels: int = 3,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
         interpolation: str = "bilinear",
     ) -> Preprocessing:
         """Preprocessing of one's own for an input of a given size.
@@ -128,170 +135,727 @@ class Preprocessing:
         Args:
             size: Side of a square input, or (height, width).
             fit: "crop" (scaled until it covers the input, the rest cut off), "pad", "squash", or
-                "none" (``size`` is then the length of the short side, the picture stays whole).
-            mean: Per channel, of values 0..1; default ImageNet's.
-            std: Per channel, of values 0..1; default ImageNet's.
+                "none" (``size`` is then the length of the short side, the image stays whole).
+            channels: 3 for red, green and blue, 1 for grey.
+            mean: Per channel, of values 0..1, or one number for all; default ImageNet's, 0 for
+                grey.
+            std: Likewise; default ImageNet's, 1 for grey.
             interpolation: See the class.
 
         Returns:
             The preprocessing.
 
         Raises:
-            ImageError: A value is not legal.
+            ImageError: A size, fit, number of channels, mean or std is not legal.
 
         Examples:
-            >>> Preprocessing.for_size((240, 320), "pad").crop
-            (240, 320)
+            >>> Preprocessing.for_size((96, 128), "pad").crop
+            (96, 128)
+            >>> Preprocessing.for_size(28, channels=1, mean=0.1307, std=0.3081).mean
+            (0.1307,)
         """
-        sides = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
-        m, s = tuple(float(v) for v in mean), tuple(float(v) for v in std)
-        if fit == "none":
-            return cls(sides[0] if sides[0] == sides[1] else sides, None, fit, m, s, interpolation)
-        # A crop that covers: which side must be resized depends on the picture, see _geometry.
-        return cls(None, sides, fit, m, s, interpolation)
+        if channels not in (1, 3):
+            raise ImageError(f"channels={channels!r} is unknown; give 3 for color or 1 for grey.")
+        _check_sides("size", size)
+        usual: Any = _IMAGENET if channels == 3 else (0.0, 1.0)
+        return Preprocessing(
+            resize=size if fit == "none" else None,
+            crop=None if fit == "none" else _pair(size),
+            fit=fit,
+            mean=_per_channel("mean", usual[0] if mean is None else mean, channels),
+            std=_per_channel("std", usual[1] if std is None else std, channels),
+            interpolation=interpolation,
+        )
 
     @classmethod
     def from_transforms(cls, transforms: Any) -> Preprocessing:
-        """What a preset of torchvision or timm, or a chain of transforms, does; see presets.py.
+        """Preprocessing that another library describes or does.
 
         Args:
-            transforms: What ``Weights.transforms()`` gives; an object with attributes like its
-                ``crop_size``, ``resize_size``, ``mean``, ``std``, ``interpolation``,
-                ``antialias``; a ``Compose`` of resize, centre crop, to-tensor and normalise;
-                timm's data config (a mapping); a Preprocessing; None (values 0..1 only); any
-                other callable from a PIL image to a tensor, which is called as it is.
+            transforms: None (values 0..1 only); a Preprocessing; a mapping: timm's data config or
+                pretrained config, or the config of a Hugging Face image processor; anything that
+                can be called with an RGB PIL image (a preset or pipeline of torchvision, timm's
+                transforms, any function), a Hugging Face image processor, or a callable that takes
+                ``image=`` as albumentations' do. It gives a tensor (C, H, W) or an array (H, W, C)
+                or (C, H, W), alone or in a mapping under "pixel_values" or "image".
 
         Returns:
-            The preprocessing with the same numbers.
+            Steps of our own for a mapping; otherwise a Preprocessing that calls the object.
 
         Raises:
-            ImageError: It is neither known nor callable.
+            ImageError: It is neither known nor callable, or a config has a setting that cannot
+                be repeated.
 
         Examples:
             >>> from torchvision.models import VGG16_Weights
             >>> Preprocessing.from_transforms(VGG16_Weights.IMAGENET1K_V1.transforms()).crop
             (224, 224)
         """
-        from hookviz.images._presets import interpret  # presets builds this class
+        if transforms is None:
+            return Preprocessing()
+        if isinstance(transforms, Preprocessing):
+            return transforms
+        if isinstance(transforms, Mapping):
+            return _from_config(transforms)
+        # A processor for text and images holds the one for images.
+        thing = getattr(transforms, "image_processor", None) or transforms
+        if not callable(thing) or isinstance(thing, type):
+            raise ImageError(
+                f"The preprocessing is {_kind_of(thing)}; legal are a callable from a PIL image to "
+                "a tensor, a mapping (timm's or a Hugging Face config) and a Preprocessing.",
+                remedy=_OWN_STEPS,
+            )
+        return _called(thing)
 
-        return interpret(transforms)
+    def fitted(self, fit: str, side: int = 224) -> Preprocessing:
+        """The same mean, std and interpolation with another fit.
+
+        Args:
+            fit: "crop", "pad", "squash" or "none".
+            side: The size where this preprocessing has none.
+
+        Returns:
+            Steps for the same size of input.
+
+        Raises:
+            ImageError: It is somebody's own and its numbers are not known.
+        """
+        size = self.crop or self.resize or side
+        return Preprocessing.for_size(
+            (self.resize or min(_pair(size))) if fit == "none" else size,
+            fit,
+            channels=self.channels,
+            mean=self.mean,
+            std=self.std,
+            interpolation=self.interpolation,
+        )
 
     def describe(self) -> str:
         """The steps in words, in their order."""
-        steps = []
-        how = self.interpolation + (
-            "" if self.antialias or not self.on_tensor else ", no antialias"
-        )
-        if self.fit == "pad" and self.crop:
-            steps.append(f"fitted into {_times(self.crop)} ({how}), padded with the mean colour")
-        elif self.fit == "squash" and self.crop:
-            steps.append(f"stretched to {_times(self.crop)} ({how})")
-        elif self.fit == "crop" and self.crop and self.resize is None:
-            steps.append(
-                f"resized to cover {_times(self.crop)} ({how}), centre crop {_times(self.crop)}"
-            )
+        how, crop = self.interpolation, _times(self.crop) if self.crop else ""
+        target = self.resize or self.crop
+        whole = _times(target) if isinstance(target, tuple) else ""
+        if self.fit in ("pad", "border"):
+            steps = [f"fitted into {whole} ({how})", "padded with the mean color"]
+            steps += [f"centre crop {crop}"] if whole != crop else []
+        elif self.fit == "squash":
+            steps = [f"stretched to {crop} ({how})"]
+        elif self.fit == "cover" or (self.fit == "crop" and self.resize is None):
+            steps = [f"resized to cover {whole} ({how})", f"centre crop {crop}"]
         else:
+            steps = ["size unchanged"]
             if isinstance(self.resize, int):
-                steps.append(f"short side resized to {self.resize} ({how})")
+                steps = [f"short side resized to {self.resize} ({how})"]
             elif self.resize is not None:
-                steps.append(f"resized to {_times(self.resize)} ({how})")
-            else:
-                steps.append("size unchanged")
-            if self.crop:
-                steps.append(f"centre crop {_times(self.crop)}")
-        if self.mean == (0.0, 0.0, 0.0) and self.std == (1.0, 1.0, 1.0):
+                steps = [f"resized to {_times(self.resize)} ({how})"]
+            steps += [f"centre crop {crop}"] if self.crop else []
+        steps += ["grey"] if self.channels == 1 else []
+        if set(self.mean) == {0.0} and set(self.std) == {1.0}:
             steps.append("values 0 to 1")
         else:
             steps.append(f"mean ({_numbers(self.mean)}), std ({_numbers(self.std)})")
         return ", ".join(steps)
 
-    def shown_as(self, tensor: torch.Tensor) -> Preprocessing:  # noqa: ARG002 - see the subclass
-        """The preprocessing whose mean and std bring ``tensor`` back to a picture: this one."""
+    def checked(self, image: Image.Image, given: torch.Tensor) -> Preprocessing:  # noqa: ARG002
+        """What is known of how ``given`` was made of ``image``: all, for steps of our own."""
         return self
 
-    def resized_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Width and height after resizing, before cropping or padding.
+    def resized_size(self, size: Sides) -> Sides:
+        """Width and height after resizing, before cropping or padding, as torchvision rounds.
 
         Args:
-            size: Width and height of the picture.
+            size: Width and height of the image.
+
+        Examples:
+            >>> Preprocessing(256, (224, 224), "crop").resized_size((451, 300))
+            (384, 256)
+            >>> Preprocessing(crop=(224, 224), fit="pad").resized_size((451, 300))
+            (224, 149)
         """
-        return resized_size(size, self.resize, self.crop, self.fit)
+        width, height = size
+        target = self.crop if self.fit == "squash" else self.resize or self.crop
+        if target is None:
+            return width, height
+        if self.fit in ("pad", "border", "cover") or (self.fit == "crop" and self.resize is None):
+            sides = _pair(target)
+            ratios = (width / sides[1], height / sides[0])
+            ratio = min(ratios) if self.fit in ("crop", "cover") else max(ratios)
+            return max(1, round(width / ratio)), max(1, round(height / ratio))
+        if not isinstance(target, int):
+            return target[1], target[0]
+        short, long = sorted(size)
+        other = int(target * long / short)  # torchvision's own rule, truncation included
+        return (target, other) if width <= height else (other, target)
 
-    def box(self, size: tuple[int, int]) -> Box:
-        """Where the edges of the input lie in the picture.
+    def box(self, size: Sides) -> Box | None:
+        """Where the edges of the input lie in the image.
 
         Args:
-            size: Width and height of the picture.
+            size: Width and height of the image.
 
         Returns:
-            Left, top, right, bottom in pixels of the picture. Values below 0 or beyond the size
-            say that the input has a frame there that is not part of the picture.
+            Left, top, right, bottom in pixels of the image; values below 0 or beyond the size say
+            that the input has a frame there that is not part of the image. None where it is not
+            known, for somebody's own preprocessing.
 
         Examples:
             >>> Preprocessing(crop=(4, 4), fit="squash").box((8, 2))
             (0.0, 0.0, 8.0, 2.0)
+            >>> Preprocessing(20, (30, 50), "crop").box((40, 20))
+            (-5.0, -5.0, 45.0, 25.0)
         """
-        return input_box(size, self.resize, self.crop, self.fit)
+        width, height = size
+        if self.crop is None or self.fit == "squash":
+            return (0.0, 0.0, float(width), float(height))
+        resized = self.resized_size(size)
+        left, top = self._offsets(resized)
+        across, down = width / resized[0], height / resized[1]
+        return (
+            left * across,
+            top * down,
+            (left + self.crop[1]) * across,
+            (top + self.crop[0]) * down,
+        )
+
+    def _offsets(self, size: Sides) -> Sides:
+        """Left and top of the centre crop in an image of that size; negative for a frame."""
+        crop = self.crop or (size[1], size[0])
+        spare = (size[0] - crop[1], size[1] - crop[0])
+        if self.floor:
+            return spare[0] // 2, spare[1] // 2
+        left, top = (-(-s // 2) if s < 0 else round(s / 2.0) for s in spare)
+        return left, top
 
     def __call__(self, picture: Image.Image | Picture) -> torch.Tensor:
-        """The network's input for one picture.
+        """The network's input for one image.
 
         Args:
-            picture: A Picture, or a PIL image (anything but RGB is read as ``read_image`` would).
+            picture: A Picture, or a PIL image of any mode.
 
         Returns:
-            A new float32 tensor (3, H, W) on the CPU, channels R, G, B, normalised.
+            A new float32 tensor (C, H, W) on the CPU, channels R, G, B or grey, normalised.
 
         Raises:
             ImageError: The input would have more than 64 million pixels.
         """
-        image = picture.image if isinstance(picture, Picture) else _rgb(picture)
-        levels = self._fitted(image)
-        scaled: torch.Tensor = (
-            v2_functional.to_dtype(levels, torch.float32, scale=True)
-            if self.v2
-            else F.convert_image_dtype(levels, torch.float32)
-        )
-        if not (self.mean == (0.0, 0.0, 0.0) and self.std == (1.0, 1.0, 1.0)):
-            scaled = F.normalize(scaled, mean=list(self.mean), std=list(self.std))
-        if self.fit == "pad" and self.crop:
-            width, height = levels.shape[2], levels.shape[1]
-            left, top = -crop_offset(width, self.crop[1]), -crop_offset(height, self.crop[0])
-            right, bottom = self.crop[1] - width - left, self.crop[0] - height - top
-            scaled = F.pad(scaled, [left, top, right, bottom], fill=0)
-        return scaled.contiguous()
+        image = _rgb(picture)
+        if self.channels == 1:
+            image = image.convert("L")
+        fitted, inside = self._fitted(image)
+        levels = np.atleast_3d(np.asarray(fitted))
+        values = np.moveaxis(levels, 2, 0).astype(np.float32, order="C")
+        values /= np.float32(255)
+        values -= np.array(self.mean, np.float32)[:, None, None]
+        values /= np.array(self.std, np.float32)[:, None, None]
+        if self.fit == "pad":
+            left, top, right, bottom = (max(edge, 0) for edge in inside)
+            values[:, :top] = values[:, bottom:] = 0
+            values[:, :, :left] = values[:, :, right:] = 0
+        with torch.inference_mode(mode=False):
+            return torch.from_numpy(values)
 
-    def _fitted(self, image: Image.Image) -> torch.Tensor:
-        """The picture resized and cropped (but not yet padded by fit "pad"): uint8 (3, h, w)."""
-        crop = self.crop if self.fit == "crop" else None
+    def _fitted(self, image: Image.Image) -> tuple[Image.Image, tuple[int, int, int, int]]:
+        """The image resized and cut or framed, and the edges of what is no frame in it."""
         size = self.resized_size(image.size)
-        resizes = self.resize is not None or self.crop is not None
-        if resizes and size[0] * size[1] > MAX_INPUT_PIXELS:
-            if crop is None or self.on_tensor:
+        mode = _RESAMPLING[self.interpolation]
+        cuts = self.crop is not None and self.fit in ("crop", "cover")
+        left, top = self._offsets(size)
+        if size[0] * size[1] > MAX_INPUT_PIXELS and size != image.size:
+            box = self.box(image.size)
+            if not cuts or self.crop is None or box is None:
                 raise ImageError(
-                    f"The picture of {image.width}×{image.height} pixels would be resized to "
+                    f"The image of {image.width}×{image.height} pixels would be resized to "
                     f"{size[0]}×{size[1]}; at most {MAX_INPUT_PIXELS // 1_000_000} million go.",
-                    remedy="Crop the picture first, or choose preprocessing with a size.",
+                    remedy="Crop the image first, or choose preprocessing with a size.",
                 )
-            return part_resized(image, size, crop, self.box(image.size), self.interpolation)
-        mode = InterpolationMode(self.interpolation)
-        target = size if resizes else None
-        if self.on_tensor:
-            return resized_tensor(image, target, crop, mode, antialias=self.antialias, v2=self.v2)
-        return resized_picture(image, target, crop, mode)
+            # A strip of 1×10,000 with its short side resized to 256 would have 655 million pixels,
+            # of which the crop keeps 0.008 %: only that part is resized.
+            part = (
+                max(box[0], 0.0),
+                max(box[1], 0.0),
+                min(box[2], float(image.width)),
+                min(box[3], float(image.height)),
+            )
+            size = (min(size[0], self.crop[1]), min(size[1], self.crop[0]))
+            image = image.resize(size, mode, box=part)
+            left, top = self._offsets(size)
+        elif size != image.size:
+            image = image.resize(size, mode)
+        inside = (-left, -top, size[0] - left, size[1] - top)
+        if self.crop is None or (self.crop[1], self.crop[0]) == size:
+            return image, (0, 0, *size)
+        ground: Any = 0
+        if self.fit == "border":
+            levels = tuple(round(255 * v) for v in self.mean)
+            ground = levels if len(levels) == 3 else levels[0]
+        cut = Image.new(image.mode, (self.crop[1], self.crop[0]), ground)
+        cut.paste(image, inside)
+        return cut, inside
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
-        return image
-    from hookviz.images._read import read_image  # read stands above this module
+@dataclass(frozen=True)
+class CalledPreprocessing(Preprocessing):
+    """Somebody's own preprocessing: called as it is, described as far as it could be read.
 
-    return read_image(image).image
+    Attributes:
+        function: Gives what ``Preprocessing.from_transforms`` says.
+        name: What to call it.
+        steps: What could be read off it, not yet checked; None where nothing could.
+        shown: In words how values are shown that no steps explain.
+    """
+
+    function: Callable[[Image.Image], Any] | None = None
+    name: str = "a function"
+    steps: Preprocessing | None = None
+    shown: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        like = self.steps or Preprocessing(mean=self.mean, std=self.std)
+        if any(getattr(self, f.name) != getattr(like, f.name) for f in fields(Preprocessing)):
+            self._unchangeable()
+
+    def _unchangeable(self) -> None:
+        raise ImageError(
+            f"The preprocessing {self.name} is called as it is; its size and fit cannot be "
+            "changed.",
+            remedy="Give a hookviz.Preprocessing instead.",
+        )
+
+    def fitted(self, fit: str, side: int = 224) -> Preprocessing:
+        """See the parent class."""
+        if self.steps is None:
+            self._unchangeable()
+        return super().fitted(fit, side)
+
+    def describe(self) -> str:
+        """The steps as far as they are known, else its name and that they are not."""
+        if self.steps is not None:
+            return super().describe()
+        return f"preprocessed by {self.name}{self.shown}"
+
+    def box(self, size: Sides) -> Box | None:
+        """See the parent class."""
+        return None if self.steps is None else super().box(size)
+
+    def checked(self, image: Image.Image, given: torch.Tensor) -> Preprocessing:
+        """What is known of how ``given`` was made of ``image``.
+
+        Args:
+            image: What the function received.
+            given: (C, H, W), what it gave.
+
+        Returns:
+            This, where its steps give the same values (up to the rounding of another resizer);
+            else the same function without steps, with a mean and std that serve for showing.
+        """
+        if _preset_kind(self.function):
+            return self  # read by its class, not by its looks
+        if self.steps is not None:
+            try:
+                ours = self.steps(image).numpy()
+            except ImageError:
+                ours = np.empty(0)
+            values = given.to(torch.float32).numpy()
+            if ours.shape == values.shape:
+                std = np.array(self.std, np.float32)[:, None, None]
+                apart = np.abs((ours - values) * std).mean() * 255
+                if apart <= _TOLERANCE:
+                    return self
+        return self._stretched(given)
+
+    def _stretched(self, given: torch.Tensor) -> CalledPreprocessing:
+        if not given.is_floating_point():
+            low, span = 0.0, 255.0
+            shown = ", whole numbers that are not scaled to 0..1"
+        else:
+            finite = given[torch.isfinite(given)].double()
+            low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (0.0, 1.0)
+            span = high - low if high > low else 1.0
+            shown = ", shown stretched from its lowest to its highest value"
+        channels = 1 if given.shape[0] == 1 else 3
+        mean, std = (-low / span,) * channels, (1 / span,) * channels
+        return CalledPreprocessing(
+            mean=mean, std=std, function=self.function, name=self.name, shown=shown
+        )
+
+    def __call__(self, picture: Image.Image | Picture) -> torch.Tensor:
+        """Calls the function on the RGB image.
+
+        Returns:
+            What it gave, (C, H, W), in its own dtype: a copy on the CPU without a graph.
+
+        Raises:
+            ImageError: It failed, or gave something else than one image's values.
+        """
+        image = _rgb(picture)
+        # Neither the default device nor inference mode decides what comes out.
+        with torch.inference_mode(mode=False), torch.device("cpu"):
+            try:
+                given = _call(self.function, image)
+            except Exception as error:
+                first = (str(error).splitlines() or [""])[0]
+                raise ImageError(
+                    f"The preprocessing {self.name} failed: {first or type(error).__name__}",
+                    remedy="It is called with one RGB PIL image (an array as image= where it "
+                    "takes nothing else).",
+                ) from error
+            return _one_image(given, self.name, batched=_is_processor(self.function))
 
 
-def _times(sides: tuple[int, int]) -> str:
+_TOLERANCE = 2.0
+"""Levels (of 255) by which read steps may differ from what was given, on average over an image.
+Resizing by Pillow and by torch differ by less than one."""
+
+
+def _rgb(picture: Image.Image | Picture) -> Image.Image:
+    if isinstance(picture, Picture):
+        return picture.image
+    return picture if picture.mode == "RGB" else to_rgb(picture)[0]
+
+
+# ── What a callable takes and gives
+
+
+def _called(thing: Any) -> CalledPreprocessing:
+    """The preprocessing that calls ``thing``, with what can be read off it."""
+    try:
+        steps = _read(thing)
+    except Exception:  # noqa: BLE001 - only for showing: what cannot be read is unknown
+        steps = None
+    known = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
+    return CalledPreprocessing(**known, function=thing, name=_name_of(thing), steps=steps)
+
+
+def _is_processor(thing: Any) -> bool:
+    """Whether it is an image processor of the transformers library (told by its bases)."""
+    return any(kind.__name__ == "ImageProcessingMixin" for kind in type(thing).__mro__)
+
+
+def _preset_kind(thing: Any) -> str:
+    """The class of a preset of torchvision's weights; "" for anything else."""
+    kind = type(thing)
+    return kind.__name__ if kind.__module__ == "torchvision.transforms._presets" else ""
+
+
+def _call(thing: Any, image: Image.Image) -> Any:
+    """Calls ``thing`` in the way of its kind."""
+    if _is_processor(thing):
+        return thing(images=image, return_tensors="pt")
+    if _preset_kind(thing) == "VideoClassification":
+        frame = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+        return thing(frame[None])[:, 0]
+    if _preset_kind(thing) == "OpticalFlow":
+        return thing(image, image)[0]
+    return thing(image=np.array(image)) if _takes_only_named(thing) else thing(image)
+
+
+def _takes_only_named(thing: Any) -> bool:
+    """Whether an image can be given by the name ``image`` alone, as to albumentations."""
+    try:
+        # A module's __call__ takes anything; its forward says what.
+        parameters = inspect.signature(
+            thing.forward if isinstance(thing, torch.nn.Module) else thing
+        ).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    if any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
+        return False
+    return any(p.kind == p.VAR_KEYWORD or p.name == "image" for p in parameters)
+
+
+def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
+    """The values of one image (C, H, W) in what a callable gave."""
+    found = given
+    if isinstance(found, Mapping):
+        named = [key for key in ("pixel_values", "image") if key in found]
+        arrays = [k for k, v in found.items() if isinstance(v, (torch.Tensor, np.ndarray))]
+        keys = named or (arrays if len(arrays) == 1 else [])
+        if not keys:
+            raise ImageError(
+                f"The preprocessing {name} gave a mapping with the keys "
+                f"{', '.join(map(repr, found))}; 'pixel_values' or 'image' must be among them."
+            )
+        found = found[keys[0]]
+    if isinstance(found, (list, tuple)) and len(found) == 1:
+        found = found[0]
+    if isinstance(found, np.ndarray) and found.dtype.kind in "fiub":
+        if found.ndim == 3 and found.shape[2] in (1, 2, 3, 4):
+            found = np.moveaxis(found, 2, 0)
+        found = torch.from_numpy(found.copy())
+    if isinstance(found, torch.Tensor) and not found.is_complex():
+        values = dense(found.as_subclass(torch.Tensor), "cpu")
+        if not batched or values.ndim > 3:
+            while values.ndim > 3 and values.shape[0] == 1:
+                values = values[0]
+            if values.ndim == 3 and values.numel():
+                return values.clone(memory_format=torch.contiguous_format)
+    raise ImageError(
+        f"The preprocessing {name} gave {_kind_of(found)}; it must give the values of one image, "
+        "(C, H, W).",
+        remedy="Add a step that makes a tensor of the image, such as ToTensor."
+        if isinstance(found, Image.Image)
+        else None,
+    )
+
+
+# ── What can be read off another library's objects and configs
+
+
+def _read(thing: Any) -> Preprocessing | None:
+    """Steps that a callable seems to do; None where it does not say."""
+    if _is_processor(thing):
+        return _from_hugging_face(thing.to_dict())
+    steps = list(_flat(thing))
+    if steps:
+        return _from_chain(steps)
+    kind = _preset_kind(thing)
+    if kind == "ObjectDetection":
+        return Preprocessing()
+    if kind == "OpticalFlow":
+        # It has no attributes; its documentation says [-1, 1].
+        return Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
+    if not kind:
+        return None
+    crop = getattr(thing, "crop_size", None)
+    return Preprocessing(
+        resize=_sides(thing.resize_size),
+        crop=None if crop is None else _pair(_sides(crop)),
+        fit="none" if crop is None else "crop",
+        mean=tuple(thing.mean),
+        std=tuple(thing.std),
+        interpolation=_interpolation(thing.interpolation),
+    )
+
+
+def _flat(thing: Any) -> Iterable[Any]:
+    inner = getattr(thing, "transforms", None)
+    for step in inner if isinstance(inner, Iterable) else ():
+        below = list(_flat(step))
+        yield from below or [step]
+
+
+def _from_chain(steps: Iterable[Any]) -> Preprocessing:
+    """The steps of a chain by the names that torchvision and timm give them."""
+    found: dict[str, Any] = {}
+    channels = 3
+    for step in steps:
+        name = type(step).__name__
+        if name in ("Resize", "ResizeKeepRatio"):
+            found["resize"] = _sides(step.size)
+            found["interpolation"] = _interpolation(step.interpolation)
+            if name == "ResizeKeepRatio":
+                found["fit"] = "border" if step.longest else "cover"
+        elif name in ("CenterCrop", "CenterCropOrPad"):
+            found["crop"] = _pair(_sides(step.size))
+            found.setdefault("fit", "crop")
+        elif name == "Normalize":
+            found["mean"], found["std"] = (tuple(map(float, v)) for v in (step.mean, step.std))
+        elif name == "Grayscale" and step.num_output_channels == 1:
+            channels = 1
+    return Preprocessing(**{"mean": (0.0,) * channels, "std": (1.0,) * channels, **found})
+
+
+def _from_config(config: Mapping[str, Any]) -> Preprocessing:
+    """The steps of a config of timm's or of a Hugging Face image processor."""
+    if any(str(key).startswith("do_") for key in config) or "image_mean" in config:
+        return _hugging_face_processor(config) or _from_hugging_face(config)
+    if {"input_size", "crop_pct", "crop_mode"} & set(config):
+        return _from_timm(config)
+    raise ImageError(
+        f"The preprocessing is a mapping with the keys {', '.join(map(repr, config)) or 'none'}; "
+        "legal are timm's data config and the config of a Hugging Face image processor.",
+        remedy=_OWN_STEPS,
+    )
+
+
+_TIMM_OTHERS = (
+    "is_training", "crop_border_pixels", "tf_preprocessing", "use_prefetcher", "naflex", "patchify",
+)  # fmt: skip
+
+
+def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
+    """The steps of ``timm.data.create_transform(**config)``, defaults included.
+
+    Source: ``timm.data.transforms_factory.transforms_imagenet_eval``; a pretrained config goes by
+    ``timm.data.resolve_data_config`` first, whose default interpolation differs.
+    """
+    others = [key for key in _TIMM_OTHERS if config.get(key)]
+    if others or not config.get("normalize", True):
+        raise ImageError(
+            f"timm's setting '{(others or ['normalize'])[0]}' cannot be repeated.",
+            remedy="Give timm.data.create_transform(…) itself.",
+        )
+    pretrained = "architecture" in config or "num_classes" in config
+    size = config.get("input_size") or 224
+    height, width = (size, size) if isinstance(size, int) else (int(s) for s in tuple(size)[-2:])
+    channels = 1 if not isinstance(size, int) and len(size) == 3 and size[0] == 1 else 3
+    share = float(config.get("crop_pct") or 0.875)
+    scaled = (math.floor(height / share), math.floor(width / share))
+    mode = config.get("crop_mode") or "center"
+    fit = {"squash": "crop", "border": "border"}.get(
+        mode, "crop" if scaled[0] == scaled[1] else "cover"
+    )
+    return Preprocessing(
+        resize=scaled[0] if mode not in ("squash", "border") and fit == "crop" else scaled,
+        crop=(height, width),
+        fit=fit,
+        mean=_per_channel("mean", config.get("mean") or _IMAGENET[0], channels),
+        std=_per_channel("std", config.get("std") or _IMAGENET[1], channels),
+        interpolation=_interpolation(
+            config.get("interpolation") or ("bicubic" if pretrained else "bilinear")
+        ),
+    )
+
+
+_HF_STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
+
+
+def _hugging_face_processor(config: Mapping[str, Any]) -> CalledPreprocessing | None:
+    """The processor that a config names, where transformers is installed; its numbers count."""
+    name = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
+    try:
+        import transformers
+    except ImportError:
+        return None
+    kind = getattr(transformers, name, None) if name.isidentifier() else None
+    if not isinstance(kind, type) or not any(
+        base.__name__ == "ImageProcessingMixin" for base in kind.__mro__
+    ):
+        return None
+    processor: Any = kind
+    return _called(processor.from_dict(dict(config)))
+
+
+def _from_hugging_face(config: Mapping[str, Any]) -> Preprocessing:
+    """The steps of a Hugging Face image processor's config, as its Pillow backend does them."""
+    for key, value in config.items():
+        if (key.startswith("do_") and value and key not in (*_HF_STEPS, "do_reduce_labels")) or (
+            key == "crop_pct" and value
+        ):
+            raise ImageError(
+                f"The Hugging Face setting '{key}' cannot be repeated.",
+                remedy="Give the image processor itself.",
+            )
+    factor = config.get("rescale_factor")
+    if not config.get("do_rescale", True) or abs(float(factor or 1 / 255) * 255 - 1) > 1e-6:
+        raise ImageError(
+            "The Hugging Face config does not scale values to 0..1, which cannot be repeated.",
+            remedy="Give the image processor itself.",
+        )
+    resize = crop = None
+    if config.get("do_resize", "size" in config):
+        resize = _hugging_face_size(config.get("size"))
+    if config.get("do_center_crop"):
+        crop = _pair(_hugging_face_size(config.get("crop_size")))
+    normal = config.get("do_normalize", "image_mean" in config)
+    mean, std = (config["image_mean"], config["image_std"]) if normal else (0.0, 1.0)
+    return Preprocessing(
+        resize=resize,
+        crop=crop,
+        fit="none" if crop is None else "crop",
+        mean=_per_channel("mean", mean, 3),
+        std=_per_channel("std", std, 3),
+        interpolation=_interpolation(config.get("resample")),
+        floor=True,
+    )
+
+
+def _hugging_face_size(size: Any) -> int | Sides:
+    sides = dict(size) if isinstance(size, Mapping) else size
+    if isinstance(sides, Mapping):
+        kept = {key: value for key, value in sides.items() if value}
+        if set(kept) == {"height", "width"}:
+            return int(kept["height"]), int(kept["width"])
+        sides = kept.get("shortest_edge") if len(kept) == 1 else None
+    if sides is None:
+        raise ImageError(
+            f"The Hugging Face size {size!r} cannot be repeated; legal are height and width, or "
+            "shortest_edge.",
+            remedy="Give the image processor itself.",
+        )
+    return _sides(sides) or 0
+
+
+# ── Numbers
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _per_channel(word: str, values: Any, channels: int) -> tuple[float, ...]:
+    """One float per channel, of one number for all or of as many as there are channels."""
+    items = list(values) if isinstance(values, Iterable) else [values]
+    try:
+        numbers = [float(v) for v in items]
+    except (TypeError, ValueError):
+        raise ImageError(f"{word}={values!r} is not a list of numbers.") from None
+    numbers = numbers * channels if len(numbers) == 1 else numbers
+    if len(numbers) != channels:
+        raise ImageError(
+            f"{word} has {len(numbers)} values; an input of {channels} "
+            f"channel{'s' * (channels > 1)} needs {channels}."
+        )
+    return tuple(numbers)
+
+
+def _sides(value: Any) -> int | Sides | None:
+    """A length, or (height, width), of what other libraries call a size."""
+    if isinstance(value, (list, tuple)):
+        return int(value[0]) if len(value) == 1 else (int(value[0]), int(value[1]))
+    return None if value is None else int(value)
+
+
+def _pair(sides: int | Sides | None) -> Sides:
+    if sides is None or isinstance(sides, int):
+        return (sides or 0, sides or 0)
+    return sides
+
+
+def _interpolation(value: Any) -> str:
+    """Another library's interpolation by Pillow's name: an enum's member, a number or a name."""
+    if value is None:
+        return "bilinear"
+    if isinstance(value, int):
+        return Image.Resampling(value).name.lower()
+    return str(getattr(value, "value", value)).lower()
+
+
+def _check_sides(word: str, sides: Any) -> None:
+    """Refuses a size that is none, or larger than MAX_INPUT_PIXELS."""
+    if sides is None and word != "size":
+        return
+    values = sides if isinstance(sides, (tuple, list)) else (sides,)
+    if isinstance(sides, (tuple, list)) and len(values) != 2:
+        raise ImageError(f"{word}={sides!r} is not a size; give (height, width).")
+    if any(type(v) is not int or v < 1 for v in values):
+        raise ImageError(f"{word}={sides!r} is not a size; sides are whole numbers from 1 up.")
+    product = values[0] * values[-1]
+    if product > MAX_INPUT_PIXELS:
+        raise ImageError(
+            f"{word}={sides!r} asks for {product / 1e6:.0f} million pixels; at most "
+            f"{MAX_INPUT_PIXELS // 1_000_000} million are legal."
+        )
+
+
+def _times(sides: Sides) -> str:
     return f"{sides[1]}×{sides[0]}"
 
 
 def _numbers(values: Sequence[float]) -> str:
     return ", ".join(f"{v:.4g}" for v in values)
+
+
+def _name_of(thing: Any) -> str:
+    return str(getattr(thing, "__name__", None) or type(thing).__name__)
+
+
+def _kind_of(thing: Any) -> str:
+    if isinstance(thing, (torch.Tensor, np.ndarray)):
+        word = "a tensor" if isinstance(thing, torch.Tensor) else "an array"
+        return f"{word} {tuple(thing.shape)} of {thing.dtype}"
+    name = _name_of(thing)
+    if isinstance(thing, type):
+        return f"the class {name}"
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -1,8 +1,4 @@
-"""Any source → Picture.
-
-In: a path, bytes, a file object, a PIL image, an array, a tensor or a Picture. Out: a Picture, or
-an ImageError of one sentence that names the source, what it is, and what is accepted.
-Must not know: models, figures, widgets.
+"""Any source → Picture: files, bytes, streams, PIL images, arrays, uploads, sample photos.
 
 Limits: 50 MB of file and 64 million pixels by default, checked before decoding. At the limits one
 call takes about 1 GB of memory at its peak and 1 to 3 seconds of processor time (measured, see
@@ -14,26 +10,27 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
-from hookviz.errors import ImageError
-from hookviz.images._arrays import array_to_rgb, is_array, tensor_to_array
-from hookviz.images._colour import to_rgb
-from hookviz.images._decode import decode, load_open_image
-from hookviz.images._file_upload import is_upload, uploaded_file
-from hookviz.images._limits import MAX_BYTES, MAX_PIXELS, megabytes
+from hookviz._text import bytes_text, names_text, shape_text
+from hookviz.bundled import SAMPLE_IMAGES, bundled_file
+from hookviz.errors import ImageError, did_you_mean
+from hookviz.images._decode import decode, load_open_image, warnings_as_notes
+from hookviz.images._formats import ACCEPTED, file_kind
+from hookviz.images._limits import MAX_BYTES, MAX_PIXELS
 from hookviz.images._picture import Picture, clean_name, pixel_hash
-from hookviz.images._quiet import collected_warnings
-from hookviz.images._signatures import ACCEPTED, file_kind
+from hookviz.images._rgb import array_to_rgb, tensor_to_array, to_rgb
 
-__all__ = ["read_image"]
+__all__ = ["read_image", "sample_image", "sample_images"]
 
-# EXIF's orientations and what turns the stored picture upright.
+# EXIF's orientations and what turns the stored image upright.
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -55,18 +52,18 @@ def read_image(
     max_pixels: int = MAX_PIXELS,
     layout: str | None = None,
 ) -> Picture:
-    """Reads a picture from anything that holds one.
+    """Reads an image from anything that holds one.
 
     Args:
         source: A path; the file's bytes (bytes, bytearray, memoryview); an open binary file (read
             from where it stands); a PIL image; a NumPy array: (H, W), (H, W, C) or (C, H, W) of
             uint8, uint16, bool or floats within 0..1; a tensor of the same kinds, (C, H, W)
             first; a Picture, which is returned as it is; the value of an ipywidgets
-            ``FileUpload`` with one file in it, or that file. See arrays.py for the rules in full,
-            colour.py for transparency, 16 bits, floats and colour profiles.
+            ``FileUpload`` with one file in it, or that file. See _rgb.py for the rules on axes,
+            values, transparency, 16 bits, floats and color profiles.
         name: What to call it in sentences and files; default the file's base name.
         max_bytes: Largest file, default 50 million bytes.
-        max_pixels: Largest picture, default 64 million pixels; formats whose decoders are slow
+        max_pixels: Largest image, default 64 million pixels; formats whose decoders are slow
             have a lower limit (JPEG 2000 24 million, QOI 16 million, HEIC 48 million).
         layout: "HWC" or "CHW", for arrays and tensors whose shape does not tell.
 
@@ -74,7 +71,7 @@ def read_image(
         RGB, 8 bits, upright, sRGB, opaque, decoded in full; the first frame of an animation.
 
     Raises:
-        ImageError: There is no picture in it, it is damaged, or it is beyond the limits.
+        ImageError: There is no image in it, it is damaged, or it is beyond the limits.
 
     Examples:
         >>> import numpy as np
@@ -91,12 +88,12 @@ def read_image(
             raise ImageError(f"{word}={limit!r} is not a limit; give a whole number from 1 up.")
     if isinstance(source, Picture):
         return source if name is None else replace(source, name=clean_name(name))
-    if isinstance(source, torch.Tensor) or is_array(source):
+    if isinstance(source, (torch.Tensor, np.ndarray, np.generic)):
         return _from_array(source, name, layout, max_pixels)
     if isinstance(source, Image.Image):
-        return _from_image(source, name, max_pixels)
+        return warnings_as_notes(lambda: _from_image(source, name, max_pixels))
     data, label = _bytes_of(source, name, max_bytes)
-    return _from_bytes(data, label, max_pixels)
+    return warnings_as_notes(lambda: _from_bytes(data, label, max_pixels))
 
 
 def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str]:
@@ -114,7 +111,7 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
         label, data = uploaded_file(source)
         return _bytes_of(data, name or label, max_bytes)
     raise ImageError(
-        f"A {type(source).__name__} is no picture; give a path, bytes, an open file, a PIL image, "
+        f"A {type(source).__name__} is no image; give a path, bytes, an open file, a PIL image, "
         f"an array or a tensor."
     )
 
@@ -122,18 +119,19 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
 def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str]:
     label = clean_name(name or path)
     if path.lower().startswith(("http://", "https://", "ftp://", "data:", "s3://")):
+        inside = path.lower().startswith("data:")
         raise ImageError(
             f"'{label}' is an address, and hookviz reads files.",
-            remedy="Download the picture first.",
+            remedy="Decode it with base64 first." if inside else "Download the image first.",
         )
     file = Path(path).expanduser()
     try:
         found = file.stat()
         if stat.S_ISDIR(found.st_mode):
-            raise ImageError(f"'{label}' is a folder; give one picture file.")
+            raise ImageError(f"'{label}' is a folder; give one image file.")
         if not stat.S_ISREG(found.st_mode):
             # A pipe or device may never end.
-            raise ImageError(f"'{label}' is a pipe or a device; give a picture file.")
+            raise ImageError(f"'{label}' is a pipe or a device; give an image file.")
         _check_bytes(found.st_size, label, max_bytes)
         with file.open("rb") as stream:
             data = stream.read(max_bytes + 1)
@@ -186,8 +184,8 @@ def _stands_at_end(stream: Any) -> bool:
 def _check_bytes(count: int, label: str, max_bytes: int) -> None:
     if count > max_bytes:
         raise ImageError(
-            f"'{label}' has {megabytes(count)}, and at most {megabytes(max_bytes)} are read.",
-            remedy="Make the picture smaller, or raise max_bytes.",
+            f"'{label}' has {bytes_text(count)}, and at most {bytes_text(max_bytes)} are read.",
+            remedy="Make it smaller.",
         )
 
 
@@ -222,7 +220,7 @@ def _from_image(source: Image.Image, name: str | None, max_pixels: int) -> Pictu
     label = clean_name(name or (own if isinstance(own, str) else ""))
     size = source.size
     load_open_image(source, label, max_pixels=max_pixels)
-    image, notes = _converted(source, label, f"a picture of mode {source.mode}")
+    image, notes = _converted(source, label, f"an image of mode {source.mode}")
     image, turned = _upright(source, image)
     notes = (*notes, *turned)
     return Picture(image, label, pixel_hash(image), source.format or "image", size, notes)
@@ -232,14 +230,13 @@ def _converted(
     image: Image.Image, label: str, words: str, **facts: Any
 ) -> tuple[Image.Image, tuple[str, ...]]:
     try:
-        with collected_warnings():
-            return to_rgb(image, **facts)
+        return to_rgb(image, **facts)
     except MemoryError:
         raise ImageError(f"'{label}' does not fit into memory.") from None
     except (OSError, ValueError, SyntaxError, KeyError, TypeError) as error:
-        # A damaged palette shows only when colours are made of it.
+        # A damaged palette shows only when colors are made of it.
         raise ImageError(
-            f"'{label}' cannot be read: it is {words} whose colours make no sense."
+            f"'{label}' cannot be read: it is {words} whose colors make no sense."
         ) from error
 
 
@@ -249,8 +246,9 @@ def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: i
     label = clean_name(name or word)
     array = tensor_to_array(source) if tensor else source
     if array.size == 0:
-        shape = "×".join(map(str, array.shape))
-        raise ImageError(f"'{label}' has the shape {shape}, which holds no pixels.")
+        raise ImageError(
+            f"'{label}' has the shape {shape_text(array.shape)}, which holds no pixels."
+        )
     first = "CHW" if tensor else "HWC"
     image, notes = array_to_rgb(
         array, name=label, layout=layout, first=first, max_pixels=max_pixels
@@ -262,8 +260,141 @@ def _upright(source: Image.Image, image: Image.Image) -> tuple[Image.Image, tupl
     """Turns ``image`` as the EXIF data of ``source`` say."""
     try:
         orientation = source.getexif().get(_ORIENTATION_TAG)
+    except Warning:
+        raise
     except Exception:  # noqa: BLE001 - Pillow raises almost anything for damaged EXIF data
         return image, ("The EXIF data in the file are damaged and were ignored.",)
     if not isinstance(orientation, int) or orientation not in _UPRIGHT:
         return image, ()
     return image.transpose(_UPRIGHT[orientation]), (_TURNED,)
+
+
+# The value of an ipywidgets FileUpload
+
+
+def uploaded_files(value: Any) -> list[tuple[str, bytes]]:
+    """The files in an ipywidgets ``FileUpload.value``, of version 7 or 8.
+
+    Args:
+        value: Version 8: a tuple of mappings with "name" and "content" (a memoryview). Version 7:
+            a mapping from file name to a mapping with "content" (bytes), and the name again under
+            "metadata". None, () and {} mean no file.
+
+    Returns:
+        Cleaned name and a copy of the bytes of each file, in the order given.
+
+    Raises:
+        ImageError: The value has another shape.
+
+    Examples:
+        >>> uploaded_files(({"name": "a.png", "content": memoryview(b"x")},))
+        [('a.png', b'x')]
+        >>> uploaded_files({"a.png": {"metadata": {"name": "a.png"}, "content": b"x"}})
+        [('a.png', b'x')]
+    """
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        items: list[tuple[Any, Any]] = list(value.items())
+    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, memoryview)):
+        items = [(None, item) for item in value]
+    else:
+        raise ImageError(
+            f"An upload's value is a tuple or a dict of files, not {type(value).__name__}."
+        )
+    files = []
+    for key, item in items:
+        if not isinstance(item, Mapping):
+            raise ImageError(f"An uploaded file is a dict, not {type(item).__name__}.")
+        details = item.get("metadata")
+        inner = details.get("name") if isinstance(details, Mapping) else None
+        label = clean_name(str(item.get("name") or inner or key or ""))
+        content = item.get("content")
+        if not isinstance(content, (bytes, bytearray, memoryview)):
+            raise ImageError(
+                f"The uploaded file '{label}' arrived without its bytes.",
+                remedy="Files above about 10 MB are lost by this control: drop the file instead.",
+            )
+        files.append((label, bytes(content)))
+    return files
+
+
+def is_upload(value: Any) -> bool:
+    """Whether this is the value of an ipywidgets ``FileUpload``, or one file of it.
+
+    Examples:
+        >>> is_upload(()), is_upload([1, 2]), is_upload({"content": b"x"})
+        (True, False, True)
+    """
+    if isinstance(value, Mapping):
+        return "content" in value or all(isinstance(v, Mapping) for v in value.values())
+    return isinstance(value, (tuple, list)) and all(isinstance(v, Mapping) for v in value)
+
+
+def uploaded_file(value: Any) -> tuple[str, bytes]:
+    """The one file in a ``FileUpload.value`` of version 7 or 8, or an item of it.
+
+    Args:
+        value: See `uploaded_files`.
+
+    Returns:
+        Cleaned name and bytes.
+
+    Raises:
+        ImageError: There is no file or more than one in it, or it has another shape.
+    """
+    # A file may itself be called "content"; then what stands there is a mapping.
+    single = (
+        isinstance(value, Mapping)
+        and "content" in value
+        and not isinstance(value["content"], Mapping)
+    )
+    files = uploaded_files((value,) if single else value)
+    if not files:
+        raise ImageError(
+            "No file has arrived in this upload.",
+            remedy="Files above about 10 MB are lost by this control: drop the file on "
+            "hookviz's app, or give its path.",
+        )
+    if len(files) > 1:
+        names = names_text(name for name, _ in files)
+        raise ImageError(f"There are {len(files)} files in this upload: {names}; give one of them.")
+    return files[0]
+
+
+# Sample photos
+
+
+def sample_images() -> tuple[str, ...]:
+    """Names of the photos that ship with hookviz.
+
+    Examples:
+        >>> sample_images()[0]
+        'chelsea.png'
+    """
+    return SAMPLE_IMAGES
+
+
+def sample_image(name: str = "chelsea.png") -> Picture:
+    """One of the photos that ship with hookviz, all free of rights (assets/README.md).
+
+    Args:
+        name: One of ``sample_images()``, with or without its ending; default the cat.
+
+    Returns:
+        The picture.
+
+    Raises:
+        ImageError: There is no sample of that name.
+
+    Examples:
+        >>> sample_image().size
+        (451, 300)
+    """
+    found = next((n for n in SAMPLE_IMAGES if name in (n, n.rsplit(".", 1)[0])), None)
+    if found is None:
+        raise ImageError(
+            f"There is no sample photo '{name}'; there are {', '.join(SAMPLE_IMAGES)}.",
+            remedy=did_you_mean(name, SAMPLE_IMAGES) or None,
+        )
+    return read_image(bundled_file("assets", found))

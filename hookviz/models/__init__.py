@@ -1,31 +1,35 @@
-"""What is looked at: torchvision's models, bundled weights, one's own checkpoints.
+"""What is looked at: models by name, file or module, from torchvision, timm or the user.
 
-In: a name, a file or a module. Out: a LoadedModel. Must not know: pictures, hooks, screens.
+In: a name, a file or a module. Out: a LoadedModel. Must not know: figures, hooks, screens.
 """
 
 from __future__ import annotations
 
-from hookviz.models._bundled_vgg16 import bundled_weights_ok
+from hookviz.models._bundled import bundled_weights_ok
 from hookviz.models._devices import choose_device, free_memory, is_out_of_memory, out_of_memory
-from hookviz.models._feeding import InputHints, expected_input, feed
-from hookviz.models._loaded import LoadedModel, Task
-from hookviz.models._loading import load_model
-from hookviz.models._predictions import Predictions, predictions
-from hookviz.models._report import WeightsReport
-from hookviz.models._weights import (
-    CachedFile,
-    WeightsInfo,
-    cache_folder,
+from hookviz.models._fit import WeightsReport
+from hookviz.models._input_size import InputSize, find_input_size
+from hookviz.models._load import (
     cached_weights,
+    is_local,
+    list_models,
     list_weights,
+    load_model,
+    load_recorded,
 )
-from hookviz.models._zoo import list_models
+from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, Task, WeightsInfo
+from hookviz.models._model_inputs import InputHints, expected_input, feed
+from hookviz.models._predictions import Predictions, describe, predictions
+from hookviz.models._weights_cache import CachedFile, cache_folder
 
 __all__ = [
     "CachedFile",
     "InputHints",
+    "InputSize",
     "LoadedModel",
+    "ModelSource",
     "Predictions",
+    "Request",
     "Task",
     "WeightsInfo",
     "WeightsReport",
@@ -33,13 +37,17 @@ __all__ = [
     "cache_folder",
     "cached_weights",
     "choose_device",
+    "describe",
     "expected_input",
     "feed",
+    "find_input_size",
     "free_memory",
+    "is_local",
     "is_out_of_memory",
     "list_models",
     "list_weights",
     "load_model",
+    "load_recorded",
     "out_of_memory",
     "predictions",
 ]

@@ -1,23 +1,28 @@
-"""Which device a model runs on, and what to do when its memory is full.
-
-In: a device's name. Out: a torch.device, or a module moved there.
-Must not know: which model it is, files, pictures.
-"""
+"""Which device a model runs on, and what to do when its memory is full."""
 
 from __future__ import annotations
 
+import copy
 import gc
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from hookviz.errors import DeviceError, did_you_mean
+from hookviz.errors import DeviceError, ModelError, did_you_mean
 
-__all__ = ["choose_device", "free_memory", "is_out_of_memory", "move_module", "out_of_memory"]
+__all__ = [
+    "choose_device",
+    "copy_module",
+    "free_memory",
+    "is_out_of_memory",
+    "move_module",
+    "out_of_memory",
+    "same_device",
+]
 
 _LEGAL = "'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'"
 
@@ -66,10 +71,10 @@ def choose_device(device: str | torch.device | int = "auto") -> torch.device:
 
 
 def _cuda_devices() -> int:
-    with warnings.catch_warnings():
-        # A driver that is too old is reported as a warning; here it means "no device".
-        warnings.simplefilter("ignore")
+    try:
         return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    except Warning:  # a driver that is too old, where warnings are errors: no device
+        return 0
 
 
 def _offer() -> str:
@@ -128,6 +133,36 @@ def out_of_memory(what: str, device: torch.device) -> Iterator[None]:
         raise failure
 
 
+def same_device(one: torch.device, other: torch.device) -> bool:
+    """Whether two devices are the same one; "cuda" is "cuda:0"."""
+    return one.type == other.type and (one.index or 0) == (other.index or 0)
+
+
+def copy_module(module: nn.Module, name: str) -> nn.Module:
+    """A deep copy of a module.
+
+    Raises:
+        ModelError: The module holds something that cannot be copied.
+    """
+    memo: dict[int, Any] = {}
+    for part in module.modules():
+        # What weight_norm and spectral_norm compute before each forward hangs on the graph, which
+        # cannot be copied and need not be.
+        for hook in part._forward_pre_hooks.values():  # noqa: SLF001 - torch has no public list of them
+            value = part.__dict__.get(str(getattr(hook, "name", "")))
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        # A module may hold anything, and says in its own way that it cannot be copied.
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"The module '{name}' cannot be copied ({first}), and the one passed in is left alone.",
+            remedy="Move it or load its weights yourself, then pass it in.",
+        ) from error
+
+
 def move_module(
     module: nn.Module, device: torch.device, dtype: torch.dtype | None, name: str
 ) -> nn.Module:
@@ -145,8 +180,14 @@ def move_module(
     Raises:
         DeviceError: Out of memory, or the device cannot hold such a module.
     """
-    first = next(module.parameters(), None)
-    home = torch.device("cpu") if first is None else first.device
+    homes = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
+    if len(homes) > 1:
+        raise DeviceError(
+            f"The module '{name}' lies on several devices ({', '.join(sorted(map(str, homes)))}) "
+            "and is not moved to one.",
+            remedy="Leave out device, or move the module yourself.",
+        )
+    home = next(iter(homes), torch.device("cpu"))
     if home.type == "meta":
         raise DeviceError(
             f"The module '{name}' has no values yet (it is on the meta device).",

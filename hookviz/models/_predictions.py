@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookviz.models._loaded import LoadedModel
+from hookviz._tensors import dense
+from hookviz.errors import ModelError
+from hookviz.models._loaded_model import LoadedModel
 
 __all__ = ["Predictions", "predictions"]
 
@@ -59,6 +61,9 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
         Of the first image of the batch. Probabilities are the softmax of the logits in float32;
         an output that is already non-negative and sums to one is taken as it is.
 
+    Raises:
+        ModelError: ``k`` is no number of classes.
+
     Examples:
         >>> from hookviz.models import load_model
         >>> net = load_model(torch.nn.Identity(), categories=("cat", "dog"))
@@ -66,10 +71,20 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
         'cat'
     """
     note = "" if model.trained else "UNTRAINED: the probabilities mean nothing."
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ModelError(f"k is the number of classes to show, 1 or more, not {k!r}.")
     if output is None:
         return Predictions(reason="The model did not run to its end, so it gave no output.")
     if model.no_classifier:
         return Predictions(reason=model.no_classifier)
+    try:
+        return _read(model, output, k, note)
+    except Exception as error:  # noqa: BLE001 - a model may give anything, and its maps are there
+        first = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        return Predictions(reason=f"The output cannot be read as classes ({first}).")
+
+
+def _read(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
     if model.task == "segmentation" or (isinstance(output, Mapping) and "out" in output):
         return _segmentation(model, output, note)
     if model.task == "detection":
@@ -93,8 +108,7 @@ def _logits(output: Any) -> Tensor | None:
         output = named if named is not None else first
     if not isinstance(output, Tensor) or output.is_complex() or output.dtype == torch.bool:
         return None
-    if output.is_quantized:
-        output = output.dequantize()
+    output = dense(output)
     if output.ndim == 4 and output.shape[2:] == (1, 1):  # a convolution as the classifier
         output = output.flatten(1)
     if output.ndim == 1:
@@ -196,7 +210,7 @@ def _flow(output: Any, note: str) -> Predictions:
 def describe(output: Any) -> str:
     """An output in a few words, for sentences: "a tensor (1, 512, 7, 7)"."""
     if isinstance(output, Tensor):
-        return f"a tensor {tuple(output.shape)}"
+        return "a nested tensor" if output.is_nested else f"a tensor {tuple(output.shape)}"
     kind = type(output).__name__
     article = "an" if kind[:1].lower() in "aeiou" else "a"
     if isinstance(output, Mapping):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.render._typeset import Label, face_of
+from hookviz.render._typeset import Label
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
@@ -239,16 +240,16 @@ class Captions(Artist):
     def _draw(self, renderer: Any, context: Any, label: Label, zoom: float) -> None:
         face = label.face
         if zoom != 1.0:
-            face = face_of(face.family, face.points, face.dpi * zoom, face.weight)
+            face = replace(face, dpi=face.dpi * zoom)
         _, height = renderer.get_canvas_width_height()
         left = label.x * zoom - (face.width(label.text) if label.right else 0)
         if isinstance(renderer, RendererAgg):
-            cover, before, above = face.inked(label.text)
+            cover, start, above = face.inked(label.text)
             ink = np.empty((*cover.shape, 4), np.uint8)
             ink[..., :3] = [round(255 * c) for c in label.colour[:3]]
             ink[..., 3] = cover[::-1]
             bottom = int(height) - round(label.y * zoom) - (len(cover) - above)
-            renderer.draw_image(context, round(left) - before, bottom, ink)
+            renderer.draw_image(context, round(left) + start, bottom, ink)
         else:
             context.set_foreground(label.colour, isRGBA=True)
             y = label.y * zoom

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._artists import add_axes
 from hookviz.render._colours import colour_table, palette

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._colours import choose_cmap, colour_table
 from hookviz.render._drawing import PictureFacts

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hookviz.errors import RenderError, did_you_mean
 
-__all__ = ["number", "one_of", "pair", "parse_channels", "whole"]
+__all__ = ["first_line", "in_a_sentence", "number", "one_of", "pair", "parse_channels", "whole"]
 
 _MAX_CHANNEL = 10_000_000
 
@@ -91,3 +92,19 @@ def one_of(name: str, value: Any, legal: tuple[str, ...]) -> None:
             f"{name} is {value!r}; legal are {', '.join(map(repr, legal))}.",
             remedy=did_you_mean(str(value), legal) or None,
         )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what another library says, or the error's name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def in_a_sentence(what: str) -> Iterator[None]:
+    """Raise RenderError where torch, numpy or matplotlib fails: none of their errors passes."""
+    try:
+        yield
+    except MemoryError as error:
+        raise RenderError(f"There is not enough memory to draw {what}.") from error
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        raise RenderError(f"Drawing {what} failed: {first_line(error)}") from error

@@ -189,15 +189,14 @@ def label_tiles(
         base = top + y - grid.head - up
         low, high = float(found.low[channel]), float(found.high[channel])
         text, mark = str(channel), ""
-        if dead[channel]:
-            mark = " dead"
-        elif low == high:
+        if low == high and not dead[channel]:
             mark = f" = {value(low)}"
-        fits = face.width(text + mark) <= grid.size[1]
+        elif dead[channel]:
+            mark = " dead"
+        if mark and face.width(text + mark) > grid.size[1]:
+            mark = "†" if dead[channel] else ""  # never by its color alone
         warn = dead[channel] and palette.warn
-        used = sheet.write(
-            text + mark if fits else text, left + x, base, face.points, warn or palette.muted
-        )
+        used = sheet.write(text + mark, left + x, base, face.points, warn or palette.muted)
         if scale.per_channel and low < high:
             range_ = f"{value(low)} … {value(high)}"
             if face.width(range_) + used + sheet.px(5) <= grid.size[1]:

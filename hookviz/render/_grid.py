@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._artists import add_mosaic
 from hookviz.render._colours import ColourTable, choose_cmap, colour_table, palette
@@ -132,6 +132,13 @@ def _overlay(
         raise RenderError(
             f"overlay needs maps that lie over the picture; shape {arranged.shape} is read as "
             f"{arranged.kind}.",
+            remedy="Draw it without overlay.",
+            code="overlay-needs-maps",
+        )
+    if arranged.part:
+        raise RenderError(
+            f"overlay needs maps of the whole image; each map of shape {arranged.shape} is one of "
+            f"a {arranged.part}.",
             remedy="Draw it without overlay.",
             code="overlay-needs-maps",
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.render._colours import ColourTable
 from hookviz.render._drawing import PictureFacts
 from hookviz.render._layout import Arranged

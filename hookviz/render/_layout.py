@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
-from hookviz.errors import RenderError
+from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
+from hookviz._tensors import dense
+from hookviz.activation import Activation
+from hookviz.errors import HookvizError, RenderError
+from hookviz.render._checks import first_line
+from hookviz.render._measure import comparable
 from hookviz.render._options import GridOptions
-from hookviz.render._reading import Hints, read_axes, token_grid
 
 __all__ = ["Arranged", "arrange", "plain_tensor"]
 
@@ -41,6 +44,7 @@ class Arranged:
         notes: Further sentences that the figure must carry (sample, frame, grid, magnitude).
         samples: Samples in the batch.
         frames: Frames of a volume, else 1.
+        part: "window", "proposal" or the like where one sample holds a part of the image; else "".
         shape: Of the tensor given.
         dtype: Of the tensor given, as text.
     """
@@ -52,6 +56,7 @@ class Arranged:
     notes: tuple[str, ...]
     samples: int
     frames: int
+    part: str
     shape: tuple[int, ...]
     dtype: str
 
@@ -94,16 +99,21 @@ def arrange(
         input_size=input_size,
         grid=options.grid,
         rows_sum_to_one=_rows_sum_to_one(tensor),
+        known=activation.axes if activation else None,
     )
     reading = read_axes(shape, options.layout, hints)
     axes = reading.axes
-    samples = frames = 1
+    samples, frames, part = 1, 1, ""
     if "N" in axes:
         samples = shape[0]
-        tensor = _pick(tensor, axes.index("N"), options.sample, "sample", shape)
+        noun = _leading(hints.known, samples)
+        tensor = _pick(tensor, axes.index("N"), options.sample, noun, shape)
         axes = axes.replace("N", "")
         if samples > 1:
-            notes.append(f"sample {options.sample} of {samples}")
+            notes.append(f"{noun} {options.sample} of {samples}")
+            part = noun if noun not in ("sample", "frame") else ""
+        if axes == "CL":  # what has no places in the image may have had more axes
+            tensor = tensor.flatten(1)
     elif options.sample:
         raise RenderError(f"sample is {options.sample}, but shape {shape} has no batch axis.")
     if reading.layout.startswith("volume"):
@@ -113,8 +123,10 @@ def arrange(
         tensor = _pick(tensor, at, frame, "frame", shape)
         axes = axes.replace("T", "")
         notes.append(f"frame {frame} of {frames}")
-    elif options.frame is not None:
+    elif options.frame is not None and not _has_frames(hints.known):
         raise RenderError(f"frame is {options.frame}, but shape {shape} is not read as a volume.")
+    if hints.known is not None and hints.known.random:
+        notes.append("the forward draws random numbers: another run gives other values")
     arranged = Arranged(
         kind="maps",
         maps=tensor,
@@ -123,47 +135,57 @@ def arrange(
         notes=tuple(notes),
         samples=samples,
         frames=frames,
+        part=part,
         shape=shape,
         dtype=str(given.dtype).removeprefix("torch."),
     )
-    return _shaped(arranged, axes, reading.layout, hints)
+    return _shaped(arranged, axes, reading.layout, options, hints.known)
+
+
+def _has_frames(known: KnownAxes | None) -> bool:
+    return known is not None and known.places is not None and known.places.frames > 1
+
+
+def _leading(known: KnownAxes | None, count: int) -> str:
+    """What the first axis counts: samples, unless the run knows that not so many went in."""
+    return "sample" if known is None or count == known.batch else known.leading
 
 
 def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
-    """A dense, real, detached tensor of ordinary numbers, and what had to be done for it.
+    """A dense, real, detached tensor of numbers that torch computes with, and what that took.
 
-    Floating and integer dtypes and bool stay as they are; quantised ones are dequantised,
-    sparse ones filled in, complex ones replaced by their magnitude.
+    Nested tensors are padded with zeros, quantised ones dequantised, sparse ones filled in,
+    complex ones replaced by their magnitude, 8-bit floats and wide unsigned integers widened.
 
     Raises:
-        RenderError: The tensor holds no readable values (meta, nested).
+        RenderError: The tensor holds no values that can be read.
     """
-    notes: list[str] = []
-    tensor = tensor.detach()
-    if tensor.is_nested:
-        raise RenderError("A nested tensor has no single shape; draw its parts one by one.")
-    if tensor.device.type == "meta":
+    notes = ["padded with zeros"] * tensor.is_nested + ["dequantised"] * tensor.is_quantized
+    try:
+        plain = dense(tensor)
+        if plain.numel():  # some kinds (those of vmap, packed bits) only fail when a value is read
+            one = plain[(0,) * plain.dim()]
+            one.to(torch.complex64 if one.is_complex() else torch.float32).cpu().numpy()
+        if plain.is_complex():
+            # Squares of large parts leave complex64 where the magnitude itself would not.
+            wide = torch.complex64 if plain.device.type == "mps" else torch.complex128
+            return plain.to(wide).abs(), [*notes, "magnitude of complex values"]
+        return plain if plain.dtype is torch.bool else comparable(plain), notes
+    except HookvizError as error:
+        raise RenderError(error.message) from error
+    except (RuntimeError, TypeError, ValueError) as error:
         raise RenderError(
-            f"The tensor of shape {tuple(tensor.shape)} is on the meta device and has no values."
-        )
-    if tensor.layout is not torch.strided:
-        tensor = tensor.to_dense()
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-        notes.append("dequantised")
-    if tensor.is_complex():
-        # Squares of large parts leave complex64 where the magnitude itself would not.
-        wide = torch.complex64 if tensor.device.type == "mps" else torch.complex128
-        tensor = tensor.resolve_conj().to(wide).abs()
-        notes.append("magnitude of complex values")
-    return tensor, notes
+            f"The values of a {tensor.dtype} tensor cannot be read: {first_line(error)}"
+        ) from error
 
 
-def _shaped(arranged: Arranged, axes: str, layout: str, hints: Hints) -> Arranged:
+def _shaped(
+    arranged: Arranged, axes: str, layout: str, options: GridOptions, known: KnownAxes | None
+) -> Arranged:
     """Bring what is left of the axes into (C, H, W)."""
     tensor = arranged.maps
     if layout == "tokens":
-        return _tokens(arranged, tensor, hints)
+        return _tokens(arranged, tensor.t() if axes == "DT" else tensor, options, known)
     if layout == "vector":
         return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
     if layout == "signal":
@@ -187,28 +209,35 @@ def _shaped(arranged: Arranged, axes: str, layout: str, hints: Hints) -> Arrange
     return replace(arranged, kind=kind, maps=tensor)
 
 
-def _tokens(arranged: Arranged, tensor: Tensor, hints: Hints) -> Arranged:
+def _tokens(
+    arranged: Arranged, tensor: Tensor, options: GridOptions, known: KnownAxes | None
+) -> Arranged:
     """(T, D) as D maps of the patch grid, the tokens before it apart."""
     count = tensor.shape[0]
     if count == 1:
         return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
-    found = token_grid(count, hints.grid, hints.input_size)
-    if found is None:
-        note = f"no patch grid in {count} tokens: each feature is a strip (grid=(rows, columns))"
+    notes = arranged.notes
+    found = token_grid(count, options.grid, known)
+    if found is None or found.grid is None:
         maps = tensor.t().unsqueeze(1)
-        return replace(arranged, kind="signal", maps=maps, notes=(*arranged.notes, note))
-    apart, rows, columns, origin = found
-    note = f"patch grid {rows}×{columns} {origin}"
+        strips = f"{order_of_tokens(known)}: each feature is a strip"
+        return replace(arranged, kind="signal", maps=maps, notes=(*notes, strips))
+    apart, frames, (rows, columns) = found.apart, found.frames, found.grid
+    note = f"patch grid {rows}×{columns} " + ("as given" if options.grid else "found by trial")
     if apart:
         before = "class token" if apart == 1 else f"{apart} tokens"
         note += f", {before} above each"
-    maps = tensor[apart:].t().reshape(-1, rows, columns)
+    maps = tensor[apart:].t().reshape(-1, frames, rows, columns)
+    frame = frames // 2 if options.frame is None else options.frame
+    if frames > 1:
+        notes = (*notes, f"frame {frame} of {frames}")
     return replace(
         arranged,
         kind="tokens",
-        maps=maps,
+        maps=_pick(maps, 1, frame, "frame", arranged.shape),
         apart=tensor[:apart].t() if apart else None,
-        notes=(*arranged.notes, note),
+        notes=(*notes, note),
+        frames=frames,
     )
 
 

@@ -178,7 +178,7 @@ def _averaged(maps: Tensor, target: tuple[int, int]) -> Tensor:
     pooling on a CPU.
     """
     rows, columns = (
-        _coverage(have, want).to(maps.device)
+        torch.from_numpy(_coverage(have, want)).to(maps.device)
         for have, want in zip(maps.shape[1:], target, strict=True)
     )
     # Inside someone's autocast the products would lose most of their digits.
@@ -187,18 +187,21 @@ def _averaged(maps: Tensor, target: tuple[int, int]) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _coverage(have: int, want: int) -> Tensor:
-    """(want, have) share of each pixel that each activation covers; rows sum to 1."""
-    edges = torch.linspace(0, have, want + 1, dtype=torch.float64)
-    cells = torch.arange(have, dtype=torch.float64)
-    shared = torch.minimum(edges[1:, None], cells + 1) - torch.maximum(edges[:-1, None], cells)
-    return (shared.clamp(min=0) * (want / have)).float()
+def _coverage(have: int, want: int) -> NDArray[np.float32]:
+    """(want, have) share of each pixel that each activation covers; rows sum to 1.
+
+    Not a tensor: one that is kept would keep the device and the mode it was made in.
+    """
+    edges, cells = np.linspace(0, have, want + 1), np.arange(have, dtype=np.float64)
+    shared = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)
+    return (shared.clip(min=0) * (want / have)).astype(np.float32)
 
 
 def _nearest(maps: Tensor, target: tuple[int, int]) -> Tensor:
     for axis, count in zip((1, 2), target, strict=True):
         length = maps.shape[axis]
         if count != length:
-            at = ((torch.arange(count, device=maps.device) + 0.5) * (length / count)).long()
-            maps = maps.index_select(axis, at.clamp(max=length - 1))
+            at = ((np.arange(count) + 0.5) * (length / count)).astype(np.int64)
+            index = torch.from_numpy(np.minimum(at, length - 1)).to(maps.device)
+            maps = maps.index_select(axis, index)
     return maps

@@ -181,8 +181,8 @@ def _moments(maps: Tensor, found: Extents) -> tuple[Numbers, Numbers, Numbers]:
     count = finite.sum(1)
     mean = values.sum(1) / count
     spread = torch.where(finite, values - mean[:, None], 0.0).square().sum(1) / count
-    zeros = ((values == 0) & finite & (comparable(maps).flatten(1) == 0)).sum(1) / count
-    got = fetch(torch.stack((mean, spread, zeros.to(mean.dtype))))
+    zeros = ((values == 0) & finite & (comparable(maps).flatten(1) == 0)).sum(1).to(mean) / count
+    got = fetch(torch.stack((mean, spread, zeros)))
     with np.errstate(over="ignore", under="ignore"):
         return got[0] * size, got[1] * size * size, got[2]
 
@@ -225,13 +225,19 @@ def percentiles(maps: Tensor, shares: tuple[float, float]) -> tuple[float, float
         finite = finite.float()
     last = finite.numel() - 1
     ranks = [min(last, max(0, round(share / 100.0 * last))) for share in shares]
-    ends = fetch(torch.stack([finite.kthvalue(rank + 1).values for rank in ranks]))
+    if finite.is_cuda and torch.are_deterministic_algorithms_enabled():
+        found = finite.sort().values[ranks]  # kthvalue is refused there
+    else:
+        found = torch.stack([finite.kthvalue(rank + 1).values for rank in ranks])
+    ends = fetch(found)
     return float(ends[0]), float(ends[1])
 
 
 def clipped(maps: Tensor, low: float, high: float) -> tuple[int, int]:
     """How many finite values lie below ``low`` and above ``high``."""
     values = comparable(maps)
+    if not values.is_floating_point():
+        values = widened(values)  # else torch compares with the ends in its default dtype
     below, above = values < low, values > high
     if values.is_floating_point():
         below, above = below & (values > -torch.inf), above & (values < torch.inf)

@@ -12,11 +12,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from hookviz.errors import RenderError
 from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
 from hookviz.render._colours import ColourTable, Palette
 from hookviz.render._options import GridOptions
-from hookviz.render._typeset import Face, Label, face_of
+from hookviz.render._typeset import Face, Label
 from hookviz.render._wording import middle_ellipsis, value
+
+_MAX_PIXELS = 250_000_000  # of 4 bytes
 
 __all__ = ["Header", "Sheet", "bar_width", "ticks"]
 
@@ -56,7 +59,6 @@ class Sheet:
         self.labels: list[Label] = []
         self.margin = self.px(14 if options.width >= 500 else 7)
         self.room = options.width - 2 * self.margin
-        self._title: tuple[str, int] | None = None
         self.top = self._write_header()
 
     def px(self, points: float) -> int:
@@ -65,7 +67,7 @@ class Sheet:
 
     def face(self, points: float, weight: str = "normal") -> Face:
         """The page's font at a size."""
-        return face_of(self.palette.family, points, self.options.dpi, weight)
+        return Face(self.palette.family, points, self.options.dpi, weight)
 
     def write(
         self,
@@ -76,9 +78,10 @@ class Sheet:
         colour: tuple[float, float, float, float] | None = None,
         *,
         right: bool = False,
+        weight: str = "normal",
     ) -> int:
         """Put a text's baseline at a pixel from the page's top left; returns its width."""
-        face = self.face(points)
+        face = self.face(points, weight)
         text = face.legible(text)
         if text:
             self.labels.append(Label(text, x, y, colour or self.palette.muted, face, right))
@@ -99,13 +102,11 @@ class Sheet:
             room -= self.write(source, self.margin + room, y, 8.0, right=True) + self.px(12)
         details = small.width(header.details)
         keep = room - details - self.px(9)
-        name = bold.legible(header.title)
-        wide = bold.measured(name)
-        beside = keep >= wide  # else the details take a line of their own
-        title = name if beside else middle_ellipsis(name, room, bold.measured)
-        self._title = (title, y)
+        beside = keep >= bold.width(header.title)  # else the details take a line of their own
+        title = header.title if beside else middle_ellipsis(header.title, room, bold.width)
+        wide = self.write(title, self.margin, y, 12.0, palette.ink, weight="bold")
         if beside:
-            self.write(header.details, self.margin + round(wide) + self.px(8), y, 8.0)
+            self.write(header.details, self.margin + wide + self.px(8), y, 8.0)
         sentences = header.sentences if beside else (header.details, *header.sentences)
         line = self.px(12.5)
         for text in _wrapped(sentences, self.room, small):
@@ -124,24 +125,19 @@ class Sheet:
             x += self.write(text, x, y, 8.0) + self.px(10)
 
     def open(self, height: int) -> GridFigure:
-        """The figure, with ``height`` pixels under the header; then ``close`` it."""
-        figure = figure_of(
-            self.options.width, self.top + height + self.margin, self.options.dpi, self.palette.face
-        )
-        if self._title is not None:
-            text, y = self._title
-            figure.text(
-                self.margin / figure.bbox.width,
-                1.0 - y / figure.bbox.height,
-                text,
-                color=self.palette.ink,
-                fontproperties=self.face(12.0, "bold").properties,
-                verticalalignment="baseline",
-                horizontalalignment="left",
-                parse_math=False,
-                usetex=False,
+        """The figure, with ``height`` pixels under the header; then ``close`` it.
+
+        Raises:
+            RenderError: The page would take more than a gigabyte.
+        """
+        width, height = self.options.width, self.top + height + self.margin
+        if width * height > _MAX_PIXELS:
+            raise RenderError(
+                f"The page would be {width} × {height} pixels.",
+                remedy="Draw fewer maps on a page, more of them in a row, or a narrower page.",
+                code="page-too-large",
             )
-        return figure
+        return figure_of(width, height, self.options.dpi, self.palette.face)
 
     def close(self, figure: GridFigure) -> None:
         """Put all small texts on the figure."""

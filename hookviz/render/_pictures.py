@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._bars import draw_bars
+from hookviz.render._checks import in_a_sentence
 from hookviz.render._drawing import Drawing, PictureFacts
 from hookviz.render._grid import draw_maps
 from hookviz.render._layout import arrange
@@ -61,9 +62,10 @@ def draw(
     if size is None and picture is not None:
         size = (picture.shape[0], picture.shape[1])
     arranged = arrange(source, options, size)
-    if arranged.kind == "bars":
-        return draw_bars(source, arranged, options, facts, tuple(categories))
-    return draw_maps(source, arranged, options, facts, picture)
+    with in_a_sentence(f"a tensor of shape {arranged.shape}"):
+        if arranged.kind == "bars":
+            return draw_bars(source, arranged, options, facts, tuple(categories))
+        return draw_maps(source, arranged, options, facts, picture)
 
 
 def _checked(background: Any, options: GridOptions) -> NDArray[np.uint8] | None:

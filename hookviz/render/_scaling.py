@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import _measure as measure
 from hookviz.render._layout import Arranged, arrange

@@ -47,7 +47,7 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
                 details={"noun": noun},
             )
     if not chosen.size:
-        raise RenderError("channels is empty; name at least one, for example '0-15'.")
+        raise RenderError("channels is empty; name at least one, for example '0'.")
     name, _, reference = options.order.partition(":")
     descending = options.descending if options.descending is not None else name != "index"
     if name == "index":

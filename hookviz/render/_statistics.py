@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.capture._activation import Activation
+from hookviz.activation import Activation
 from hookviz.render import _measure as measure
 from hookviz.render._bars import bare_axes, plain_units
 from hookviz.render._colours import colour_table, palette

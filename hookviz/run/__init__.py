@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hookviz.capture import Activation, select_layers
+from hookviz.activation import Activation
+from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
-from hookviz.models import LoadedModel, load_model
+from hookviz.models import LoadedModel, load_model, load_recorded
 from hookviz.run._forward import failing_layer, run_model
 from hookviz.run._record import Run
 
@@ -100,7 +101,7 @@ def reproduce(
 
     def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
         if model is None or model == facts["model"]:
-            loaded: LoadedModel | str | nn.Module = _model_named(facts)
+            loaded: LoadedModel | str | nn.Module = load_recorded(facts)
         else:
             loaded = model
         source = image if image is not None else _sample_named(facts)
@@ -109,21 +110,6 @@ def reproduce(
         return again.facts, again.activations
 
     return reproduce_png(png, run=run)
-
-
-def _model_named(facts: Mapping[str, str]) -> LoadedModel:
-    """The model that a PNG's facts name, with the weights that they name."""
-    name, weights = facts["model"], facts.get("weights", "")
-    if weights.startswith("file ") or weights in ("as passed in", "state dict"):
-        raise HookvizError(
-            f"The weights of {name} ({weights}) are not at hand.",
-            remedy="Pass the model: reproduce(png, model=...).",
-        )
-    if weights.startswith("bundled"):
-        weights = "bundled"
-    elif name.startswith("timm:") and weights != "none":
-        weights = "DEFAULT"  # which weights of timm's is part of the model's name
-    return load_model(name, weights=weights)
 
 
 def _sample_named(facts: Mapping[str, str]) -> Picture:
@@ -135,4 +121,5 @@ def _sample_named(facts: Mapping[str, str]) -> Picture:
     raise HookvizError(
         f"The image '{facts.get('image', '?')}' is not at hand.",
         remedy="Pass it: reproduce(png, image='path/to/it').",
+        code="image-not-at-hand",
     )

@@ -6,19 +6,27 @@ know: how a Run is drawn, the widget, the command line.
 
 from __future__ import annotations
 
+import random
+import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture import Activation, Capture, select_layers
+from hookviz.activation import Activation
+from hookviz.capture import Capture, select_layers
+from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
+from hookviz.run._trial import AxesTrial
 
 __all__ = ["failing_layer", "run_model"]
 
@@ -59,8 +67,11 @@ def run_model(
 ) -> Run:
     """Runs an image through a model once and keeps what the asked layers answered.
 
-    The model runs in eval mode without gradients; each module's train flag, the BatchNorm
-    statistics and the random state are left as they were.
+    The model runs in eval mode without gradients, autocast and inference mode, whatever the caller
+    has switched on; each module's train flag and the BatchNorm statistics are left as they were.
+    So are the generators of random numbers (torch's on the CPU and on the model's device, NumPy's
+    and Python's): a model that draws from them draws the same when it is run again. Off the main
+    thread they are left as the model leaves them, since other threads may draw at the same time.
 
     Args:
         model: The model.
@@ -70,7 +81,8 @@ def run_model(
         inputs: Also keep what the layers received.
         stop_early: End the forward after the last asked layer; there are no predictions then.
         transform: Applied to each tensor inside the hook, see `hookviz.Capture`.
-        on_activation: Called with each activation as soon as it is there, within the forward.
+        on_activation: Called with each activation as soon as it is there and its axes are known:
+            within the forward, or after it where a trial has to find them out.
         cancelled: Asked before every module; True ends the forward.
         keep_partial: Give a Run with ``error`` set where the forward fails or is cancelled,
             instead of raising.
@@ -85,43 +97,109 @@ def run_model(
         DeviceError: The device ran out of memory.
         Exception: Whatever the model's own forward raised, unchanged.
     """
+    for name, call in (
+        ("transform", transform),
+        ("on_activation", on_activation),
+        ("cancelled", cancelled),
+    ):
+        if call is not None and not callable(call):
+            raise HookvizError(f"{name} is {call!r:.80}; it must be a function or None.")
     select_layers(model.module, layers)
-    received = network_input(
-        picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
-    )
-    args, kwargs = feed(model, received.tensor)
-    started = datetime.now(UTC)
-    begin = time.perf_counter()
-    output: Any = None
-    error: Exception | None = None
-    capture = Capture(
-        model.module,
-        layers,
-        inputs=inputs,
-        stop_early=stop_early,
-        transform=transform,
-        eval_mode=True,
-        on_activation=on_activation,
-        cancelled=cancelled,
-    )
+    with _torch_as_it_starts(model.device), _generators_put_back(model.device):
+        received = network_input(
+            picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
+        )
+        args, kwargs = feed(model, received.tensor)
+        started = datetime.now(UTC)
+        begin = time.perf_counter()
+        output: Any = None
+        error: Exception | None = None
+        trial = AxesTrial(
+            model, received.tensor, inputs=inputs, transform=transform, cancelled=cancelled
+        )
+        shown: set[tuple[str, int, str, str]] = set()
+
+        def arrived(activation: Activation) -> None:
+            known = trial.told(activation)  # where it needs the trial, it is handed on after that
+            if known is not None and on_activation is not None:
+                shown.add((known.layer, known.call, known.leaf, known.kind))
+                on_activation(known)
+
+        capture = Capture(
+            model.module,
+            layers,
+            inputs=inputs,
+            stop_early=bool(stop_early),
+            transform=transform,
+            eval_mode=True,
+            on_activation=None if on_activation is None else arrived,
+            cancelled=cancelled,
+        )
+        try:
+            with out_of_memory(f"running {model.name}", model.device), capture:
+                output = capture.run(*args, **kwargs)
+        except Exception as failure:
+            error = failure
+            if not keep_partial:
+                raise
+        seconds = time.perf_counter() - begin
+        activations = trial.settle(capture.activations) if error is None else capture.activations
+        if on_activation is not None:
+            for a in activations:
+                if (a.layer, a.call, a.leaf, a.kind) not in shown:
+                    on_activation(a)
+        return Run(
+            model=model,
+            image=picture,
+            input=received,
+            activations=activations,
+            missing=MappingProxyType(dict(capture.missing)),
+            output=output,
+            predictions=predictions(model, output),
+            started=started,
+            seconds=seconds,
+            error=error,
+        )
+
+
+@contextmanager
+def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
+    """No gradients, and none of the modes that a caller's thread may have switched on.
+
+    A run gives the same values wherever it is called: autocast and a default device do not act
+    on it. Inference mode is left too, since its tensors cannot be used with autograd later. All of
+    them are as before afterwards.
+    """
+    with ExitStack() as modes:
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.no_grad())
+        for kind in {"cpu", device.type}:
+            modes.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type not in {"cpu", device.type}:
+            modes.enter_context(device)
+        yield
+
+
+@contextmanager
+def _generators_put_back(device: torch.device) -> Iterator[None]:
+    """Gives generators of random numbers their state back, on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        # Everybody's numbers come from the same generators: going back here would make another
+        # thread, a training loop say, draw its numbers a second time.
+        yield
+        return
+    put_back: list[Callable[[], None]] = [partial(torch.set_rng_state, torch.get_rng_state())]
+    if device.type in ("cuda", "xpu"):
+        module = torch.get_device_module(device)
+        put_back.append(partial(module.set_rng_state, module.get_rng_state(device), device))
+    elif device.type == "mps":
+        put_back.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
+    put_back.append(partial(random.setstate, random.getstate()))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        put_back.append(partial(numpy.random.set_state, numpy.random.get_state()))
     try:
-        # no_grad and not inference_mode: an inference tensor cannot be used with autograd later.
-        with out_of_memory(f"running {model.name}", model.device), torch.no_grad(), capture:
-            output = capture.run(*args, **kwargs)
-    except Exception as failure:
-        error = failure
-        if not keep_partial:
-            raise
-    seconds = time.perf_counter() - begin
-    return Run(
-        model=model,
-        image=picture,
-        input=received,
-        activations=capture.activations,
-        missing=MappingProxyType(dict(capture.missing)),
-        output=output,
-        predictions=predictions(model, output),
-        started=started,
-        seconds=seconds,
-        error=error,
-    )
+        yield
+    finally:
+        for put in put_back:
+            put()

@@ -6,13 +6,14 @@ exports. Must not know: how the forward was run, the widget, the command line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
-from hookviz.capture import Activation
+from hookviz._text import names_text
+from hookviz.activation import Activation, Kind
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     # Only drawing needs these; a run without a picture does not load matplotlib.
     from matplotlib.figure import Figure
 
-    from hookviz.export import ExportResult, RunFacts
+    from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, GridOptions
 
 __all__ = ["Run"]
@@ -77,11 +78,20 @@ class Run:
         Raises:
             LayerError: The layer was not captured, or there are several to choose from.
         """
+        if not isinstance(layer, str):
+            raise LayerError(f"A layer of a run is named by a str, not by {layer!r:.80}.")
+        if kind not in get_args(Kind):
+            raise LayerError(f"kind is {kind!r}; legal are {names_text(get_args(Kind))}.")
         of_layer = [a for a in self.activations if a.layer == layer and a.kind == kind]
         if not of_layer:
             if layer in self.missing:
                 raise LayerError(f"Layer '{layer}' has no {kind}: {self.missing[layer]}.")
-            known = ", ".join(f"'{n}'" for n in self.layers[:8]) or "none"
+            if layer in self.layers:
+                there = names_text(
+                    dict.fromkeys(a.kind for a in self.activations if a.layer == layer)
+                )
+                raise LayerError(f"Layer '{layer}' has no {kind} in this run; it has {there}.")
+            known = names_text(self.layers, 8) or "none"
             raise LayerError(
                 f"Layer '{layer}' was not captured in this run; captured: {known}.",
                 remedy=did_you_mean(layer, self.layers) or None,
@@ -176,15 +186,21 @@ class Run:
         )
 
     def export(
-        self, folder: str | Path = "hookviz_exports", *, name: str | None = None, **options: Any
+        self,
+        folder: str | Path = "hookviz_exports",
+        *,
+        name: str | None = None,
+        what: str | Iterable[str] = ("grids", "input"),
+        **choices: Unpack[ExportChoices],
     ) -> ExportResult:
         """Writes grids, the network's input and a manifest into a new folder.
 
         Args:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, model and image where None.
-            **options: See `hookviz.export.write_export`: ``what``, ``layers``, ``channels``,
-                ``options``, ``overwrite``, ``progress``, ``cancelled`` …
+            what: One or more of "grids", "channels", "values", "contact" and "input".
+            **choices: See `hookviz.export.write_export`: ``layers``, ``channels``, ``options``,
+                ``overwrite``, ``progress``, ``cancelled`` …
 
         Returns:
             The folder, the files and the manifest's path.
@@ -194,4 +210,4 @@ class Run:
         """
         from hookviz.export import write_export
 
-        return write_export(self.facts, self.activations, folder, name=name, **options)
+        return write_export(self.facts, self.activations, folder, name=name, what=what, **choices)

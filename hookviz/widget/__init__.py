@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookviz.models import LoadedModel, load_model
-from hookviz.widget._choosing import is_at_hand
+from hookviz.models import LoadedModel, is_local, load_model
 from hookviz.widget._explorer import Explorer
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
@@ -23,6 +22,7 @@ def explore(
     layers: Any = None,
     *,
     device: str = "auto",
+    run: bool | None = None,
 ) -> Explorer:
     """Opens the app: choose a photo, tick layers, run, look.
 
@@ -35,6 +35,9 @@ def explore(
         image: Anything that `read_image` takes; None waits for a photo.
         layers: Layers ticked at the start; names or any selectors of `select_layers`.
         device: "auto", "cpu", "cuda" or "mps".
+        run: Whether the model runs at once; None is where image and layers are both given. The
+            cell that displays the app then ends with the results, so a notebook that is executed
+            without a screen holds their picture. Elsewhere ``app.wait()`` waits for them.
 
     Returns:
         The widget. Its ``model``, ``image``, ``layers``, ``run`` and ``figures`` can be read and
@@ -50,22 +53,25 @@ def explore(
         (['0'], 'Choose an image.')
         >>> app.close()
     """
-    later = isinstance(model, str) and not is_at_hand(model)
+    later = isinstance(model, str) and not is_local(model)
     loaded: LoadedModel | None = None
     if not later:
         loaded = load_model("vgg16" if model is None else model, device=device)
+    wanted = (image is not None and bool(layers)) if run is None else run
     app = Explorer()
     try:
         if later:
             app.device = "" if device == "auto" else device
             app.layers = list([layers] if isinstance(layers, str) else layers or [])
             app.choosing.load(model)
+            app.choosing.then_run = wanted
         else:
             app.model = loaded
             if layers is not None:
                 app.layers = layers
         if image is not None:
             app.image = image
+        app.running.promised = wanted and (later or app.start_run(anyway=run is True))
     except BaseException:
         app.close()
         raise

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 
 if TYPE_CHECKING:
     from hookviz.widget._painting import Origin

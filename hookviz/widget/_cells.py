@@ -1,34 +1,43 @@
-"""Which notebook cell an app belongs to.
+"""The notebook that an app lives in: which cell made it, and the kernel's interrupt.
 
-In: apps as they are made. Out: older apps of the same cell, closed. Must not know: what an app is,
-beyond its ``close``.
+In: apps as they are made. Out: older apps of the same cell, closed; jobs, cancelled. Must not
+know: what an app is, beyond its ``close`` and ``cancel``.
 
-Running a cell again leaves the app of its first run without a view, but with its thread and all
+Running a cell again leaves the app of its first run without a view, but with its threads and all
 that it captured. JupyterLab names the cell in each request to the kernel.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["current_cell", "take_cell"]
+__all__ = ["current_cell", "stop_on_interrupt", "take_cell"]
 
 
-class _Closable(Protocol):
+class _App(Protocol):
     def close(self) -> None: ...
+    def cancel(self) -> bool: ...
 
 
-_apps: dict[str, tuple[str, list[weakref.ref[_Closable]]]] = {}
+_apps: dict[str, tuple[str, list[weakref.ref[_App]]]] = {}
+_interruptible: weakref.WeakSet[_App] = weakref.WeakSet()
 
 
-def current_cell() -> tuple[str, str] | None:
-    """The running cell and the request that runs it; None outside a notebook."""
+def _kernel() -> Any:
+    """The kernel that runs this process; None outside a notebook."""
     try:
         from IPython import get_ipython
     except ImportError:
         return None
-    kernel = getattr(get_ipython(), "kernel", None)
+    return getattr(get_ipython(), "kernel", None)
+
+
+def current_cell() -> tuple[str, str] | None:
+    """The running cell and the request that runs it; None outside a notebook."""
+    kernel = _kernel()
     if kernel is None:
         return None
     parent = kernel.get_parent("shell") or {}
@@ -39,7 +48,7 @@ def current_cell() -> tuple[str, str] | None:
     return str(cell), str(header.get("msg_id", ""))
 
 
-def take_cell(app: _Closable, cell: tuple[str, str] | None) -> None:
+def take_cell(app: _App, cell: tuple[str, str] | None) -> None:
     """Registers an app with its cell and closes those of the cell's earlier runs.
 
     Args:
@@ -57,3 +66,26 @@ def take_cell(app: _Closable, cell: tuple[str, str] | None) -> None:
                 old.close()
         apps = []
     _apps[name] = (request, [*apps, weakref.ref(app)])
+
+
+def stop_on_interrupt(app: _App) -> None:
+    """Has the kernel's interrupt (the ■ of the toolbar) cancel the app's job.
+
+    ipykernel ignores the signal while no cell is running, which is when an app's job runs; it
+    puts that handler back after each cell. Outside a notebook nothing is changed.
+
+    Args:
+        app: The app.
+    """
+    kernel = _kernel()
+    idle = getattr(kernel, "saved_sigint_handler", None)
+    if idle is None or threading.current_thread() is not threading.main_thread():
+        return
+    _interruptible.add(app)
+    if idle is signal.SIG_IGN:
+        kernel.saved_sigint_handler = _cancel_jobs
+
+
+def _cancel_jobs(_signal: int, _frame: Any) -> None:
+    for app in list(_interruptible):
+        app.cancel()

@@ -6,19 +6,20 @@ runs, pictures.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
-from hookviz.models import LoadedModel, list_models, list_weights, load_model
-from hookviz.widget._pacing import Throttle
+from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
+from hookviz.widget._results import return_memory
 
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
 
-__all__ = ["Choosing", "available_devices", "is_at_hand"]
+__all__ = ["Choosing", "available_devices"]
 
 
 def available_devices() -> list[str]:
@@ -37,16 +38,6 @@ def available_devices() -> list[str]:
     return [*found, "cpu"]
 
 
-def is_at_hand(name: str) -> bool:
-    """Whether a model of that name can be loaded without a download.
-
-    Raises:
-        ModelError: The name is unknown.
-    """
-    weights = list_weights(name)
-    return name == "vgg16" or any(w.default and w.cached for w in weights)
-
-
 class Choosing:
     """Loads models on the app's thread and tells the page what there is to choose.
 
@@ -58,30 +49,57 @@ class Choosing:
         self._app = app
         self._given: LoadedModel | None = None
         self._last: dict[str, Any] = {}
+        self.then_run = False
 
     def remember(self, model: LoadedModel) -> None:
         """Keeps a model that was passed in from Python, so that it can be chosen again."""
         if model.passed_in:
             self._given = model
 
+    def forget(self) -> None:
+        """Lets go of that model."""
+        self._given, self._last = None, {}
+
     def names(self) -> list[str]:
-        """What the model list shows."""
+        """What the model list shows; `load` also takes a typed "timm:NAME" or checkpoint's path."""
         given = [self._given.name] if self._given else []
-        return [*given, *list_models()]
+        return [*given, *sorted(list_models())]
+
+    def names_here(self) -> list[str]:
+        """Those of them whose weights are on this machine."""
+        return [name for name in self.names() if self._is_given(name) or is_local(name)]
+
+    def full_size(self, model: LoadedModel) -> float:
+        """Megabytes of the weights that a model's missing layers need; 0 where it is whole."""
+        if not model.partial:
+            return 0
+        return next((info.megabytes for info in list_weights(model.name) if info.default), 0)
+
+    def _is_given(self, name: str) -> bool:
+        return self._given is not None and name == self._given.name
 
     def weights(self, name: str) -> list[list[str]]:
-        """What the weights list shows for a model: value, text, what it means."""
-        if self._given is not None and name == self._given.name:
-            return [["auto", "as passed in", "The model that was passed to explore()."]]
-        choices = [["auto", "best at hand", "torch's cache first, then a download."]]
-        for info in list_weights(name):
-            state = "on this machine" if info.cached else f"download of {info.megabytes:.0f} MB"
+        """What the weights list shows for a model: value, text, what it means.
+
+        Raises:
+            ModelError: The name is unknown.
+        """
+        if self._is_given(name):
+            return [["auto", "its own", "The model of your notebook, as it is."]]
+        known = list_weights(name)
+        if [info.name for info in known] == ["auto"]:  # a checkpoint's path in place of a name
+            return [["auto", known[0].documentation, "The weights of this file."]]
+        about = "The weights that are on this machine; where there are none, they are downloaded."
+        choices = [["auto", "automatic", about]]
+        for info in known:
+            size = f" of {info.megabytes:.0f} MB" if info.megabytes else ""
+            state = "on this machine" if info.cached else f"download{size}"
             about = info.documentation or state
             choices.append([info.name, f"{info.name} ({state})", about])
+        choices.append(["none", "untrained", "Random weights: shapes are right, maps are not."])
         choices.append(
-            ["none", "none (UNTRAINED)", "Random weights: shapes are right, maps are not."]
+            ["file", "a file of my own …", "A checkpoint on the machine where the kernel runs."]
         )
-        choices.append(["file", "a file of my own …", "A checkpoint on the kernel's machine."])
         return choices
 
     def load(self, name: str, weights: Any = "auto", *, file: str = "") -> bool:
@@ -96,29 +114,21 @@ class Choosing:
             Whether the job was started.
         """
         app = self._app
+        self._last = {"name": name, "weights": weights, "file": file}
         if weights == "file":
             if not file.strip():
                 raise WeightsError("No checkpoint file is given.", remedy="Type its path.")
             weights = Path(file.strip()).expanduser()
         elif weights == "none":
             weights = None
-        self._last = {"name": name}
-        if not app.jobs.start("load", lambda cancelled: self._load(name, weights, cancelled)):
-            return False
-        app.say(f"Loading {name} …", "loading")
-        return True
+        return app.begin("loading", f"Loading {name} …", partial(self._load, name, weights))
 
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
         app = self._app
         app.clear_problem()
-        told = Throttle()
 
         def progress(done: int, total: int, file: str) -> None:
-            if told.ready():
-                parts = (
-                    f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total else f"{done / 1e6:.0f} MB"
-                )
-                app.say(f"Downloading {file}: {parts}", None, done // 1000, total // 1000)
+            app.progress(f"Downloading {file} …", done, total, "bytes")
 
         try:
             if self._given is not None and name == self._given.name and weights == "auto":
@@ -132,21 +142,28 @@ class Choosing:
                     cancelled=cancelled,
                 )
         except RunCancelled:
-            app.say("Loading was cancelled.", "idle")
+            app.say("Loading was cancelled.", "idle", outcome="cancelled")
             return
         except HookvizError as error:
-            app.say(f"{name} was not loaded.", "idle")
-            action = {"label": "Load it untrained", "do": "untrained"}
-            offer = isinstance(error, WeightsError) and weights is not None
-            app.show_problem(error, action=action if offer else None)
+            app.say(f"{name} was not loaded.", "idle", outcome="failed")
+            error.details.setdefault("model", name)
+            app.show_problem(error)
             return
         app.model = model
-        app.say("Ready.", "idle")
+        app.say("Ready.", "idle", outcome="ok")
+        app.jobs.later("memory", return_memory)
+        if self.then_run:
+            self.then_run = False
+            app.jobs.later("run", lambda _cancelled: app.start_run())
 
-    def load_untrained(self) -> None:
-        """Loads the model whose weights could not be had, without them."""
+    def load_again(self, weights: Any = None) -> None:
+        """Loads the model that was asked for last once more.
+
+        Args:
+            weights: "none" for an untrained one; None for the same as before.
+        """
         if self._last:
-            self.load(self._last["name"], "none")
+            self.load(**(self._last if weights is None else {**self._last, "weights": weights}))
 
     def move(self, device: str, *, then_run: bool = False) -> bool:
         """Moves the model to another device as a job.
@@ -169,9 +186,6 @@ class Choosing:
                 app.say("Ready.", "idle")
             app.swap_model(moved)
             if then_run:
-                app.jobs.later("run again", lambda _cancelled: app.run_again())
+                app.jobs.later("run again", lambda _cancelled: app.start_run(anyway=True))
 
-        started = app.jobs.start("device", task)
-        if started:
-            app.say(f"Moving {app.model.name} to {device} …", "loading")
-        return started
+        return app.begin("loading", f"Moving {app.model.name} to {device} …", task)

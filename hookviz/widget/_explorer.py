@@ -7,39 +7,47 @@ know: how the page looks, how a model is loaded or run, how a grid is drawn.
 from __future__ import annotations
 
 import contextlib
+import time
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import anywidget
 import traitlets
 
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
-from hookviz.images import Picture
-from hookviz.models import LoadedModel, load_model
+from hookviz.images import MAX_BYTES, Picture
+from hookviz.models import LoadedModel, find_input_size, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run
-from hookviz.widget._cells import current_cell, take_cell
+from hookviz.widget._bundle import built
+from hookviz.widget._cards import card_key
+from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._exporting import Exporting
-from hookviz.widget._hearing import Hearing
 from hookviz.widget._image_input import ImageInput
-from hookviz.widget._jobs import Worker
 from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import Figures, MapGallery
-from hookviz.widget._pacing import Quiet
-from hookviz.widget._part import guarded
-from hookviz.widget._results import Results
+from hookviz.widget._part import Handlers, Part
+from hookviz.widget._results import Results, return_memory
 from hookviz.widget._running import Running, origin_of
 from hookviz.widget._shapes import Expected
 from hookviz.widget._still import Still, show
+from hookviz.widget._worker import Task, Worker
 
 __all__ = ["Explorer"]
 
+_NOT_YET = "Run to see it."
+_STILL_DELAY = 0.5
+_PROGRESS_INTERVAL = 0.1
+_IMAGE_BYTES_OF_A_CLOSED_APP = 1_000_000
 
-class Explorer(Hearing):
+
+class Explorer(Part):
     """Shows what each layer of a model answers to a photo. `hookviz.explore` makes one.
 
-    Work is done on a thread of the app's own; observers of ``run`` are called on it.
+    Work is done on threads of the app's own; observers of ``run`` and ``image`` are called there.
 
     Attributes:
         model: The `LoadedModel`. Set it to a module, a name or a LoadedModel.
@@ -48,45 +56,63 @@ class Explorer(Hearing):
         run: The last `Run`, or None. Set it to a run made elsewhere to show that.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
         auto_run: Whether every change of layers or image starts a run.
-        status: What is going on: ``state``, ``text``, ``done``, ``total``.
+        status: What is going on: ``state``, ``text``, ``done``, ``total``, ``outcome``.
         tree: The `LayerTree`.
         image_input: The `ImageInput`.
         gallery: The `MapGallery`.
     """
 
+    _esm = built("app.min.js")
+    _css = built("app.min.css")
+
+    # References that every host's page can follow (not ipywidgets' own, which Jupyter alone can).
+    tree: traitlets.TraitType[LayerTree, LayerTree] = anywidget.WidgetTrait().tag(sync=True)
+    image_input: traitlets.TraitType[ImageInput, ImageInput] = anywidget.WidgetTrait().tag(
+        sync=True
+    )
+    gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
+    model_info = traitlets.Dict().tag(sync=True)
+    devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    device = traitlets.Unicode().tag(sync=True)
+    status: traitlets.Dict[str, Any] = traitlets.Dict({"state": "idle", "text": "Ready."}).tag(
+        sync=True
+    )
+    why_not = traitlets.Unicode().tag(sync=True)
+    why_no_export = traitlets.Unicode().tag(sync=True)
+    predictions = traitlets.Dict().tag(sync=True)
+    export_result = traitlets.Dict().tag(sync=True)
+    auto_run = traitlets.Bool(False).tag(sync=True)
+    max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
+
+    model = traitlets.Any(allow_none=True)
+    layers = traitlets.Any()
+    image = traitlets.Any(allow_none=True)
+    run = traitlets.Any(allow_none=True)
+
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
         self.expected = Expected()
+        self.parts: tuple[Part, ...] = ()
         self._views: set[str] = set()
         self._still = Still()
-        self._resting = Quiet("hookviz-still", self._update_still, self.show_problem)
-        self._started = False
-        self._quiet = ""
+        self._shown_model: LoadedModel | None = None
+        self._shown_run: Run | None = None
+        self._model_before: weakref.ref[LoadedModel] | None = None
+        self._told_at = 0.0
         self.jobs = Worker("hookviz-run", self._job_failed)
         self.running = Running(self)
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
-        gallery = MapGallery()
+        tree, image_input, gallery = LayerTree(), ImageInput(), MapGallery()
+        self.parts = (tree, image_input, gallery)
         super().__init__(
-            tree=LayerTree(),
-            image_input=ImageInput(),
+            tree=tree,
+            image_input=image_input,
             gallery=gallery,
-            figures=Figures(gallery),
             devices=available_devices(),
             layers=[],
             **traits,
         )
-        for part in (self.tree, self.image_input, self.gallery):
-            part.tell_problems_to(self._show_alert)
-        self.gallery.after_painting(self._resting.ask)
-        self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
-        self.image_input.observe(self._on_image, "value")
-        self.image_input.observe(self._expire_results, "choice")
-        self.observe(self._on_layers_set, "layers")
-        self.observe(self._expire_results, "image")
-        self.observe(self._on_model_set, "model")
-        self.observe(self._on_run_set, "run")
-        self._started = True
         self.refresh_reasons()
         self.show_results()
         take_cell(self, current_cell())
@@ -105,7 +131,7 @@ class Explorer(Hearing):
     @traitlets.validate("layers")
     def _check_layers(self, proposal: Any) -> list[str]:
         given = proposal["value"]
-        if not self._started or self.model is None or not given:
+        if self.model is None or not given:
             return [given] if isinstance(given, str) and given else list(given or [])
         wanted = set(select_layers(self.model.module, given).values())
         return [name for name in self.tree.names if name in wanted]
@@ -126,6 +152,11 @@ class Explorer(Hearing):
     @options.setter
     def options(self, options: GridOptions) -> None:
         self.gallery.options = options
+
+    @property
+    def figures(self) -> Figures:
+        """What is shown as matplotlib Figures by label, drawn when they are asked for."""
+        return self.gallery.figures
 
     def start_run(self, *, anyway: bool = False) -> bool:
         """Starts a run on the app's thread.
@@ -152,15 +183,22 @@ class Explorer(Hearing):
         return True
 
     def wait(self, timeout: float | None = 60.0) -> bool:
-        """Waits until pictures are read, no job is going and the grids near the screen are drawn.
+        """Waits until images are read, no job is going and the grids near the screen are drawn.
 
         Args:
             timeout: Seconds for each of the three.
 
         Returns:
             Whether that came about.
+
+        Raises:
+            KeyboardInterrupt: The kernel was interrupted; the job that was going is cancelled.
         """
-        return all(part.wait(timeout) for part in (self.image_input, self.jobs, self.gallery))
+        try:
+            return all(part.wait(timeout) for part in (self.image_input, self.jobs, self.gallery))
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
 
     def export(self, folder: str | Path = "hookviz_exports", **options: Any) -> Any:
         """Exports the last run, see `hookviz.run.Run.export`.
@@ -172,28 +210,54 @@ class Explorer(Hearing):
             raise ExportError("There is nothing to export.", remedy="Run the model first.")
         return self.run.export(folder, **{"options": self.options, **options})
 
-    def close(self) -> None:
-        """Ends the threads, lets go of what was captured and takes the widget away."""
-        self.running.stop_waiting()
-        self._resting.end()
-        self.jobs.close()
-        self.exporting.close()
-        for name in ("gallery", "tree", "image_input"):
-            part = self._trait_values.get(name)
-            if part is not None:  # what could not be made in full is closed, too
-                part.close()
-        self.results.clear()
-        super().close()
-
     def open(self) -> None:
-        """Brings the widget up, also after `close`."""
-        for part in (self.tree, self.image_input, self.gallery):
+        """Brings the widget up, also after `close`.
+
+        A closed app comes back with its image where that was small, and with its model where that
+        is in use elsewhere.
+        """
+        for part in self.parts:
+            part.lock = self.lock
             if part.comm is None:
                 part.open()
-        if self._started:
-            self.jobs.reopen()
-            self._resting.begin()
+            part.show_alerts_in(self._show_alert)
+        self.jobs.reopen()
         super().open()
+        self.gallery.after_painting(self._renew_still)
+        self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
+        self.image_input.observe(self._on_image, "value")
+        self.image_input.observe(self._expire_results, ["choice", "own"])
+        self.observe(self._on_layers_set, "layers")
+        self.observe(self._expire_results, "image")
+        self.observe(self._on_model_set, "model")
+        self.observe(self._on_run_set, "run")
+        stop_on_interrupt(self)
+        if self._model_before is not None:
+            self.model, self._model_before = self._model_before(), None
+
+    def close(self) -> None:
+        """Ends the threads, takes the widget away and lets go of all that it held."""
+        opened = self.comm is not None
+        self.running.stop_waiting()
+        self.jobs.close()
+        self.exporting.close()
+        for part in self.parts:
+            part.close()
+        super().close()
+        self.results.clear()
+        self._still = Still()
+        if not opened:
+            return
+        # A notebook's Out[…] keeps each app that was ever displayed: nothing may be left in it.
+        model, image = self.model, self.image
+        if model is not None:
+            self._model_before = weakref.ref(model)
+        self.choosing.forget()
+        self.model = self.run = self._shown_model = self._shown_run = None
+        if image is not None and 3 * image.size[0] * image.size[1] > _IMAGE_BYTES_OF_A_CLOSED_APP:
+            self.image = None
+        del model, image
+        return_memory()
 
     def _ipython_display_(self, **_options: Any) -> None:
         if self.comm is None:
@@ -202,55 +266,319 @@ class Explorer(Hearing):
         data = {**data, "text/plain": "hookviz"}
         show(data, metadata=metadata)
         self._still.place()
+        if self.running.promised:
+            # The cell that asked for a run ends with its result, so that a notebook that is
+            # executed without a page has it, too.
+            self.running.promised = False
+            self.wait(None)
+            self._update_still()
 
-    # ── what the app's jobs do
+    # ── what the page asks
+
+    def _run(self, anyway: bool = False) -> None:
+        self.start_run(anyway=anyway)
+
+    def _cancel(self) -> None:
+        self.cancel()
+
+    def _set_auto_run(self, on: bool) -> None:
+        self.auto_run = on
+        self.running.soon()
+
+    def _list_models(self) -> None:
+        current = self.model.name if self.model is not None else ""
+        names, here = self.choosing.names(), self.choosing.names_here()
+        self.send({"type": "models", "names": names, "here": here, "current": current})
+
+    def _list_weights(self, model: str) -> None:
+        choices = self.choosing.weights(model)
+        self.send({"type": "weights", "model": model, "choices": choices})
+
+    def _load(self, model: str, weights: str = "auto", file: str = "") -> None:
+        self.choosing.load(model, weights, file=file)
+
+    def _move(self, device: str) -> None:
+        self.choosing.move(device)
+
+    def _act(self, do: str) -> None:
+        self.clear_problem()
+        kind, *numbers = do.split()
+        if kind == "retry-cpu":
+            self.choosing.move("cpu", then_run=True)
+        elif kind == "untrained":
+            self.choosing.load_again("none")
+        elif kind == "retry":
+            self.choosing.load_again()
+        elif kind == "download-full":
+            self.choosing.load(self.model.name, "DEFAULT")
+        elif kind == "size" and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
+            self.image_input.set_size(int(numbers[0]), int(numbers[1]))
+        elif kind == "own-size":
+            self.image_input.choice = "own"
+
+    def _export(
+        self,
+        what: list[str],
+        scope: str = "ticked",
+        key: str = "",
+        channels: str = "",
+        values: str = "npz",
+        folder: str = "",
+    ) -> None:
+        self.exporting.start(what, scope, key, channels, values, folder=folder)
+
+    def _zip(
+        self,
+        what: list[str],
+        scope: str = "ticked",
+        key: str = "",
+        channels: str = "",
+        values: str = "npz",
+    ) -> None:
+        self.exporting.start(what, scope, key, channels, values, zipped=True)
+
+    def _send_zip_piece(self, id: str, offset: int) -> None:  # noqa: A002 - the message's
+        self.exporting.send_piece(id, offset)
+
+    def _view_opened(self, view: str) -> None:
+        # Views of a page that was loaded again never said goodbye: all that live answer anew.
+        self._views = {view}
+        self.send({"type": "roll-call"})
+
+    def _view_is_here(self, view: str) -> None:
+        self._views.add(view)
+
+    def _view_closed(self, view: str) -> None:
+        self._views.discard(view)
+        if not self._views:
+            self.close()
+
+    handlers: ClassVar[Handlers] = {
+        **Part.handlers,
+        "run": _run,
+        "cancel": _cancel,
+        "auto": _set_auto_run,
+        "models": _list_models,
+        "weights": _list_weights,
+        "load": _load,
+        "device": _move,
+        "action": _act,
+        "export": _export,
+        "zip": _zip,
+        "zip-piece": _send_zip_piece,
+        "view-open": _view_opened,
+        "view-here": _view_is_here,
+        "view-closed": _view_closed,
+    }
+
+    # ── state on the page
+
+    def begin(self, state: str, text: str, task: Task, total: int = 0, unit: str = "") -> bool:
+        """Starts a job and states it.
+
+        Args:
+            state: "loading", "running" or "exporting".
+            text: One short sentence.
+            task: What to do on the app's thread.
+            total: How much there is to do; 0 where that is not known.
+            unit: What is counted.
+
+        Returns:
+            Whether it was started; False while another job is going.
+        """
+        with self.lock:  # or a quick job's end would be stated before its beginning
+            if not self.jobs.start(state, task):
+                return False
+            self.say(text, state, 0, total, unit=unit)
+        return True
+
+    def say(
+        self,
+        text: str,
+        state: str | None = None,
+        done: int = 0,
+        total: int = 0,
+        *,
+        unit: str = "",
+        outcome: str = "",
+    ) -> None:
+        """States what is going on.
+
+        Args:
+            text: One short sentence.
+            state: "idle", "loading", "running", "cancelling" or "exporting"; None keeps it.
+            done: How much is done.
+            total: Of how much; 0 where that is not known.
+            unit: What is counted: "layers", "files", "bytes".
+            outcome: How the last job ended: "ok", "failed" or "cancelled"; "" while one is going.
+        """
+        with self.lock:
+            now = state or self.status.get("state", "idle")
+            if state is None and self.jobs.cancelled:
+                return  # "Cancelling …" stays until the job has ended
+            self.status = {
+                "state": now,
+                "text": text,
+                "done": done,
+                "total": total,
+                "unit": unit,
+                "outcome": outcome,
+            }
+            self.refresh_reasons()
+
+    def progress(self, text: str, done: int, total: int, unit: str) -> None:
+        """States how far a job is, at most ten times a second.
+
+        Args:
+            text: One short sentence.
+            done: How much is done.
+            total: Of how much; 0 where that is not known.
+            unit: What is counted.
+        """
+        now = time.monotonic()
+        if now - self._told_at >= _PROGRESS_INTERVAL:
+            self._told_at = now
+            self.say(text, None, done, total, unit=unit)
+
+    def refresh_reasons(self) -> None:
+        """States why there can be no run, and why nothing can be exported."""
+        self.why_not = self.running.why_not()
+        self.why_no_export = self.exporting.why_not()
+
+    def show_results(self) -> None:
+        """Shows what was captured of the ticked layers, and which are still waited for."""
+        with self.lock:
+            shown, origins = [], {}
+            waiting: dict[str, tuple[str, str]] = {}
+            hidden = set(self.tree.hidden_calls)
+            types = {row[0]: row[1] for row in self.tree.rows}
+            for name in self.tree.selected:
+                found = self.results.get(name)
+                if found is not None:
+                    origins[name] = found.origin
+                    shown += [a for a in found.activations if card_key(name, a.call) not in hidden]
+                else:
+                    reason = (self.tree.facts.get(name) or {}).get("r", "")
+                    text = _sentence(reason) or self.running.waiting.get(name, _NOT_YET)
+                    waiting[name] = (types.get(name, ""), text)
+            self.gallery.empty = (
+                "Drop a photo on the app, or try a sample. Then tick layers and press Run."
+                if self.image is None
+                else "Tick layers on the left, then press Run."
+            )
+            self.gallery.show(
+                shown,
+                waiting=waiting,
+                origins=origins,
+                stale=self.results.stale,
+                order=self.expected.order,
+            )
+            self.why_no_export = self.exporting.why_not()
+
+    def take_run(self, run: Run) -> None:
+        """Makes a run the last one and shows it."""
+        with self.lock:
+            self.results.limit(self.tree.selected)
+            self.show_results()
+            self._shown_run = run
+            self.run = run
+            found = run.predictions
+            items = [[label, share] for _, label, share in found.items]
+            reason = "" if run.model.partial else found.summary or found.reason
+            if items and not run.model.trained:
+                reason = "Random weights: these predictions mean nothing."
+            self.predictions = {"items": items, "reason": reason}
+
+    def ask_large(self, question: str) -> None:
+        """Asks before a run that needs much memory."""
+        self.send({"type": "ask-large", "question": question})
+        self.say(f"{question} Waiting for confirmation.", "idle")
+
+    def show_model(self) -> None:
+        """States the model, its weights and its device."""
+        model: LoadedModel | None = self.model
+        if model is None:
+            self.model_info, self.device = {}, ""
+        else:
+            self.model_info = {
+                "name": model.name,
+                "weights": "" if not model.trained and model.weights == "none" else model.weights,
+                "trained": model.trained,
+                "note": "" if model.note.startswith("UNTRAINED") else model.note,
+                "partial": self.choosing.full_size(model),
+                "documentation": model.documentation,
+                "task": model.task,
+            }
+            name = str(model.device)
+            known = {d: d for d in self.devices} | {"cuda:0": "cuda"}
+            self.device = name if name in self.devices else known.get(name, name)
+            if self.device not in self.devices:
+                self.devices = [*self.devices, self.device]
+        self.refresh_reasons()
 
     def swap_model(self, model: LoadedModel) -> None:
         """Takes the same model on another device: what was captured stays."""
-        self.put_quietly("model", model)
-        self.show_model()
-
-    def run_again(self) -> None:
-        """Runs again after a move to another device."""
-        self.start_run(anyway=True)
+        with self.lock:
+            self._shown_model = model
+            self.model = model
+            self.show_model()
 
     def _job_failed(self, error: BaseException) -> None:
-        self.say("Cancelled." if isinstance(error, RunCancelled) else "That failed.", "idle")
-        if not isinstance(error, RunCancelled):
+        if isinstance(error, RunCancelled):
+            self.say("Cancelled.", "idle", outcome="cancelled")
+        else:
+            self.say("Failed.", "idle", outcome="failed")
             self.show_problem(error)
 
     # ── changes
 
     def _on_model_set(self, _change: Any) -> None:
-        if self._quiet == "model":
-            return
-        model: LoadedModel | None = self.model
-        self.results.clear()
-        self.predictions = {}
-        self.expected = Expected()
-        if model is None:
-            self.tree.show(None)
-        else:
-            self.choosing.remember(model)
-            self.tree.show(model.module)
-            if self.layers:
-                wanted = self.layers
-                with contextlib.suppress(Exception):
-                    self.tree.selected = self._check_layers({"value": wanted})
-            self.layers = list(self.tree.selected)
-            self.image_input.set_preprocess(model.preprocess)
-        self.show_model()
-        self.show_results()
-        self.running.expect_soon()
+        with self.lock:
+            model: LoadedModel | None = self.model
+            if model is not None and model is self._shown_model:
+                return  # what it brings about is done already
+            self._shown_model = model
+            self.results.clear()
+            self.predictions = {}
+            self.expected = Expected()
+            self.running.waiting = {}
+            if model is None:
+                self.tree.show(None)
+            else:
+                self.choosing.remember(model)
+                self.tree.show(model.module)
+                if self.layers:
+                    wanted = self.layers
+                    with contextlib.suppress(Exception):
+                        self.tree.selected = self._check_layers({"value": wanted})
+                self.layers = list(self.tree.selected)
+                self.image_input.set_preprocess(model.preprocess)
+                self._find_size(model)
+            if self._shown_run is not None and self._shown_run.model is not model:
+                self._shown_run = self.run = None
+            self.show_model()
+            self.show_results()
+            self.running.expect_soon()
 
-    @guarded
+    def _find_size(self, model: LoadedModel) -> None:
+        """Gives a module that says nothing of its input the size that it takes."""
+        if not model.passed_in or model.preprocess is not None:
+            return
+        found = find_input_size(model.module)
+        if found is not None and found.size is not None:
+            self.image_input.set_size(
+                *found.size, found.channels, f"Found by trial: {found.describe()}."
+            )
+
     def _on_ticks(self, _change: Any) -> None:
-        if self.layers != self.tree.selected:
-            self.layers = list(self.tree.selected)
-        self.show_results()
-        self.refresh_reasons()
-        if any(name not in self.results for name in self.tree.selected):
-            self.running.soon()
+        with self.showing_problems(), self.lock:
+            if self.layers != self.tree.selected:
+                self.layers = list(self.tree.selected)
+            self.results.limit(self.tree.selected)
+            self.show_results()
+            self.refresh_reasons()
+            if any(name not in self.results for name in self.tree.selected):
+                self.running.soon()
 
     def _on_layers_set(self, _change: Any) -> None:
         if self.model is not None and self.tree.selected != self.layers:
@@ -259,33 +587,48 @@ class Explorer(Hearing):
     def _on_image(self, _change: Any) -> None:
         self.image = self.image_input.value
 
-    @guarded
     def _expire_results(self, _change: Any = None) -> None:
-        self.results.expire()
-        self.predictions = {}
-        self.show_results()
-        self.refresh_reasons()
-        self.running.expect_soon()
-        self.running.soon()
+        with self.showing_problems(), self.lock:
+            self.results.expire()
+            self.predictions = {}
+            self.running.waiting = {}
+            self.show_results()
+            self.refresh_reasons()
+            self.running.expect_soon()
+            self.running.soon()
 
     def _on_run_set(self, _change: Any) -> None:
-        if self._quiet == "run":
-            return
-        run: Run | None = self.run
-        if run is None:
+        with self.lock:
+            run: Run | None = self.run
+            if run is not None and run is self._shown_run:
+                return  # it is shown already
+            self._shown_run = run
             self.results.clear()
-            self.predictions = {}
-            self.show_results()
-            return
-        if self.model is not run.model:
-            self.model = run.model
-        if self.image is not run.image:
-            self.image = run.image
-        self.results.clear()
-        self.results.put(run.activations, origin_of(run.model, run.image, run.input), run)
-        self.tree.selected = [name for name in self.tree.names if name in run.layers]
-        self.take_run(run)
+            if run is None:
+                self.predictions = {}
+                self.show_results()
+                return
+            if self.model is not run.model:
+                self.model = run.model
+            if self.image is not run.image:
+                self.image = run.image
+            self.results.put(run.activations, origin_of(run.model, run.image, run.input), run)
+            self.tree.selected = [name for name in self.tree.names if name in run.layers]
+            self.take_run(run)
+
+    # ── the static picture
+
+    def _renew_still(self) -> None:
+        """Has the static picture made once all is quiet."""
+        self.jobs.forget("still")
+        self.jobs.later("still", lambda _cancelled: self._update_still(), _STILL_DELAY)
 
     def _update_still(self) -> None:
         if self._still.id is not None and self.run is not None:
             self._still.update(self.gallery.pictures(3))
+
+
+def _sentence(text: str) -> str:
+    """A reason as a sentence of its own."""
+    plain = text.strip().rstrip(".")
+    return f"{plain[:1].upper()}{plain[1:]}." if plain else ""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
-from hookviz.widget._pacing import Throttle
+from hookviz.run import Run
 
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Exporting"]
 
 _PIECE = 2_000_000
+_SCOPES = ("grid", "ticked", "channels", "all")
 _ZIPS_KEPT = 2
 
 
@@ -49,14 +52,27 @@ class Exporting:
         """Why nothing can be exported now; "" where something can."""
         return "" if self._app.gallery.shown_cards else "Run the model first: there is nothing yet."
 
-    def start(self, order: dict[str, Any], *, zipped: bool = False) -> bool:
+    def start(
+        self,
+        what: Sequence[str],
+        scope: str = "ticked",
+        key: str = "",
+        channels: str = "",
+        values: str = "npz",
+        *,
+        folder: str = "",
+        zipped: bool = False,
+    ) -> bool:
         """Starts an export.
 
         Args:
-            order: ``scope`` ("grid", "ticked", "channels", "all"), ``key`` (the card),
-                ``channels``, ``what`` (list of "grids", "channels", "values"), ``values``
-                ("npz" or "safetensors"), ``folder``.
-            zipped: Make a zip for the browser instead of files in ``folder``.
+            what: Kinds of file: "grids", "channels", "values".
+            scope: "grid" (the card), "channels" (of the card), "ticked" or "all".
+            key: The card; the current one where there is no such card.
+            channels: Which, for the scope "channels".
+            values: "npz" or "safetensors".
+            folder: Where the new folder is made.
+            zipped: Make a zip for the browser instead.
 
         Returns:
             Whether it was started.
@@ -67,101 +83,90 @@ class Exporting:
         app = self._app
         if self.why_not():
             raise ExportError("There is nothing to export.", remedy="Run the model first.")
-        run, activations, options = self._chosen(order)
-        if not app.jobs.start(
-            "export",
-            lambda cancelled: self._export(run, activations, options, order, zipped, cancelled),
-        ):
-            return False
-        app.export_result = {}
-        app.say("Exporting …", "exporting")
-        return True
-
-    def _chosen(self, order: dict[str, Any]) -> tuple[Any, list[Activation], dict[str, Any]]:
-        """The run, its activations and the options of write_export for an order."""
-        app, scope = self._app, order.get("scope", "ticked")
-        card = app.gallery.card(str(order.get("key", ""))) or app.gallery.current
-        what = {str(w) for w in order.get("what", ["grids"])} & {"grids", "channels", "values"}
+        if scope not in _SCOPES or values not in ("npz", "safetensors"):
+            raise ExportError(
+                f"The export asks for scope={scope!r} and values={values!r}; legal are "
+                f"{', '.join(_SCOPES)}, and npz or safetensors."
+            )
+        kinds = set(what) & {"grids", "channels", "values"}
         if scope == "channels":
-            what.discard("grids")
-            what.add("channels")
-        if not what:
+            kinds = kinds - {"grids"} | {"channels"}
+        if not kinds:
             raise ExportError(
                 "No kind of file is chosen.", remedy="Choose grids, channels or values."
             )
-        options: dict[str, Any] = {"what": what | {"input"}, "values": order.get("values", "npz")}
-        look = app.gallery.options
+        options: dict[str, Any] = {"what": kinds | {"input"}, "values": values}
         if scope in ("grid", "channels"):
-            if card is None or card.activation is None:
-                raise ExportError(
-                    "The chosen card has nothing to export.", remedy="Choose another."
-                )
-            found = app.results.get(card.layer)
-            activations = [card.activation]
-            look = app.gallery.options_of(card)
-            options["all_pages"] = False
+            run, activations = self._of_card(key, options)
             if scope == "channels":
-                wanted = str(order.get("channels", "")).strip()
-                if not wanted:
+                if not channels.strip():
                     raise ExportError("No channels are chosen.", remedy="For example 0-15,42.")
-                options["channels"] = wanted
-            run = None if found is None else found.run
+                options["channels"] = channels.strip()
         else:
-            fresh = app.results.all_fresh()
-            if scope == "ticked":
-                ticked = set(app.tree.selected)
-                shown = {id(a) for c in app.gallery.shown_cards for a in c.leaves.values()}
-                activations = [
-                    a
-                    for found in fresh
-                    for a in found.activations
-                    if a.layer in ticked and id(a) in shown
-                ]
-            else:
-                activations = [a for found in fresh for a in found.activations]
-                options["what"] = options["what"] | {"contact"}
-            first = app.gallery.current or card
-            if first is not None:
-                look = app.gallery.options_of(first).replace(page=0)
-            run = next((found.run for found in fresh if found.run is not None), None)
+            run, activations = self._of_layers(scope, options)
         if run is None or not activations:
             raise ExportError(
                 "What is shown belongs to an earlier image or model.", remedy="Run again first."
             )
-        options["options"] = look
-        return run, activations, options
+        target = None if zipped else Path(folder.strip() or "hookviz_exports").expanduser()
+        task = partial(self._export, run, activations, options, target)
+        if not app.begin("exporting", "Exporting …", task):
+            return False
+        app.export_result = {}
+        return True
+
+    def _of_card(self, key: str, options: dict[str, Any]) -> tuple[Run | None, list[Activation]]:
+        app = self._app
+        card = app.gallery.card(key) or app.gallery.current
+        if card is None or card.activation is None:
+            raise ExportError("The chosen card has nothing to export.", remedy="Choose another.")
+        found = app.results.get(card.layer)
+        options |= {"options": app.gallery.options_of(card), "all_pages": False}
+        return None if found is None else found.run, [card.activation]
+
+    def _of_layers(
+        self, scope: str, options: dict[str, Any]
+    ) -> tuple[Run | None, list[Activation]]:
+        app = self._app
+        fresh = app.results.all_fresh()
+        activations = [a for found in fresh for a in found.activations]
+        if scope == "ticked":
+            shown = {id(a) for c in app.gallery.shown_cards for a in c.leaves.values()}
+            activations = [a for a in activations if id(a) in shown]
+        else:
+            options["what"] = options["what"] | {"contact"}
+        first = app.gallery.current
+        look = app.gallery.options if first is None else app.gallery.options_of(first)
+        options["options"] = look.replace(page=0)
+        return next((found.run for found in fresh if found.run is not None), None), activations
 
     def _export(
         self,
-        run: Any,
+        run: Run,
         activations: list[Activation],
         options: dict[str, Any],
-        order: dict[str, Any],
-        zipped: bool,
+        target: Path | None,
         cancelled: Any,
     ) -> None:
         app = self._app
         app.clear_problem()
-        told = Throttle()
 
         def progress(done: int, total: int, file: str) -> None:
-            if told.ready():
-                app.say(f"Exporting: {file}", None, done, total)
+            app.progress(f"Exporting {file} …", done, total, "files")
 
         options = {**options, "progress": progress, "cancelled": cancelled}
         try:
-            if zipped:
+            if target is None:
                 with tempfile.TemporaryDirectory(prefix="hookviz-") as folder:
                     result = write_export(run.facts, activations, folder, **options)
                     self._offer_zip(result.folder, cancelled)
             else:
-                target = Path(str(order.get("folder") or "hookviz_exports")).expanduser()
                 result = write_export(run.facts, activations, target, **options)
                 files = len(result.files)
                 app.export_result = {"path": str(result.folder.resolve()), "files": files}
-                app.say(f"Exported {files} files.", "idle")
+                app.say(f"Exported {files} files.", "idle", outcome="ok")
         except RunCancelled:
-            app.say("The export was cancelled.", "idle")
+            app.say("The export was cancelled.", "idle", outcome="cancelled")
 
     def _offer_zip(self, folder: Path, cancelled: Any) -> None:
         file = tempfile.TemporaryFile(prefix="hookviz-")  # noqa: SIM115 - lives until it is fetched
@@ -175,7 +180,7 @@ class Exporting:
         while len(self._zips) >= _ZIPS_KEPT:
             self._drop(next(iter(self._zips)))
         self._zips[name] = _Zip(file, size)
-        self._app.say(f"Zipped {size / 1e6:.1f} MB.", "idle")
+        self._app.say(f"Zipped {size / 1e6:.1f} MB.", "idle", outcome="ok")
         self._app.send(
             {"type": "zip-ready", "id": name, "size": size, "name": f"{folder.name}.zip"}
         )

@@ -6,10 +6,12 @@ beyond their preprocessing, runs, layers.
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import traitlets
 from PIL import Image
@@ -20,15 +22,15 @@ from hookviz.images import (
     NetworkInput,
     Picture,
     Preprocessing,
-    UploadBuffer,
     network_input,
     read_image,
     sample_image,
     sample_images,
 )
 from hookviz.widget._bundle import built
-from hookviz.widget._jobs import Worker
-from hookviz.widget._part import Part, guarded
+from hookviz.widget._part import Handlers, Part
+from hookviz.widget._upload import UploadBuffer
+from hookviz.widget._worker import Worker
 
 __all__ = ["PREPROCESSING_CHOICES", "ImageInput"]
 
@@ -37,9 +39,9 @@ PREPROCESSING_CHOICES = (
     ("pad", "whole picture, padded"),
     ("squash", "whole picture, stretched"),
     ("none", "whole picture, no crop"),
+    ("own", "size and values of my own"),
 )
 _THUMBNAIL = 640
-_DEFAULT_SIDE = 224
 
 
 class ImageInput(Part):
@@ -57,7 +59,9 @@ class ImageInput(Part):
     Attributes:
         value: The `Picture`, or None. Set it to anything that `read_image` takes; observe it.
             The same file given again counts as a new picture.
-        choice: Which preprocessing: "model", "pad", "squash" or "none".
+        choice: Which preprocessing: "model", "pad", "squash", "none" or "own".
+        own: What "own" is, as texts: ``size``, ``mean``, ``std``, ``channels`` and, where the size
+            was found by trial, ``found``.
     """
 
     _esm = built("image.min.js")
@@ -66,6 +70,7 @@ class ImageInput(Part):
     value = traitlets.Any(allow_none=True)
     choice = traitlets.Enum([c for c, _ in PREPROCESSING_CHOICES], "model").tag(sync=True)
     choices: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    own: traitlets.Dict[str, str] = traitlets.Dict().tag(sync=True)
     info = traitlets.Dict().tag(sync=True)
     samples = traitlets.List(traitlets.Unicode()).tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
@@ -88,10 +93,9 @@ class ImageInput(Part):
             max_bytes=max_bytes,
             samples=list(sample_images()),
             choices=[list(c) for c in PREPROCESSING_CHOICES],
+            own=_as_texts(Preprocessing()),
             **traits,
         )
-        self.observe(self._on_value, "value")
-        self.observe(self._on_choice, "choice")
         if value is not None:
             self.value = value
 
@@ -108,13 +112,9 @@ class ImageInput(Part):
         own = Preprocessing.from_transforms(self._preset)
         if self.choice == "model":
             return own
-        side = own.crop or (own.resize if isinstance(own.resize, tuple) else None)
-        if side is None:
-            short = own.resize if isinstance(own.resize, int) else _DEFAULT_SIDE
-            side = (short, short)
-        if self.choice == "none":
-            return replace(own, resize=own.resize or min(side), crop=None, fit="none")
-        return replace(own, resize=None, crop=side, fit=self.choice)
+        if self.choice == "own":
+            return _from_texts(self.own)
+        return own.fitted(self.choice)
 
     def set_preprocess(self, preset: Any) -> None:
         """Takes another model's preprocessing.
@@ -123,7 +123,25 @@ class ImageInput(Part):
             preset: Anything that `Preprocessing.from_transforms` takes.
         """
         self._preset, self._has_model = preset, True
+        if self.choice == "own":
+            self.choice = "model"
+        self.own = _as_texts(Preprocessing.from_transforms(preset))
         self.refresh()
+
+    def set_size(
+        self, height: int, width: int, channels: int | None = None, found: str = ""
+    ) -> None:
+        """Takes a size of the input, and shows it with the other values where they can be changed.
+
+        Args:
+            height: In pixels.
+            width: In pixels.
+            channels: 1 or 3; None keeps what is set.
+            found: How the size was found, in words.
+        """
+        own = {**self.own, "size": f"{height} × {width}", "found": found}
+        self.own = own if channels is None else {**own, "channels": str(channels)}
+        self.choice = "own"
 
     def network_input(self, **where: Any) -> NetworkInput | None:
         """What a network is given for the picture; None without a picture.
@@ -150,21 +168,17 @@ class ImageInput(Part):
         """Ends the thread and takes the widget away."""
         self._reader.close()
         super().close()
+        self._upload.cancel()
+        self._preset, self.info = None, {}
 
     def open(self) -> None:
         """Brings the widget up, also after `close`."""
         self._reader.reopen()
         super().open()
+        self.observe(self.refresh, ["value", "choice", "own"])
 
-    def _on_value(self, _change: Any) -> None:
-        self.refresh()
-
-    @guarded
-    def _on_choice(self, _change: Any) -> None:
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Tells the page what there is to show and sends the pictures."""
+    def refresh(self, _change: Any = None) -> None:
+        """Publishes what there is to show and sends the pictures."""
         picture: Picture | None = self.value
         if picture is None:
             self.info = {}
@@ -190,7 +204,7 @@ class ImageInput(Part):
             return None
         try:
             return self.network_input()
-        except ImageError as error:
+        except Exception as error:  # noqa: BLE001 - a user's own preprocessing may raise anything
             self.show_problem(error)
             return None
 
@@ -218,40 +232,53 @@ class ImageInput(Part):
         self.clear_problem()
         self.value = picture
 
-    # ── messages of the page
+    # ── what the page asks
 
-    def _hear_pictures(self, _content: dict[str, Any], _buffers: Any) -> None:
+    def _ask_pictures(self) -> None:
         def send(_cancelled: Any) -> None:
             if self.value is not None:
                 self._send_pictures(self.value, self._seen())
 
         self._reader.later("pictures", send)
 
-    def _hear_sample(self, content: dict[str, Any], _buffers: Any) -> None:
-        name = str(content.get("name", ""))
+    def _take_sample(self, name: str) -> None:
         self._read_soon(lambda: self._take(sample_image(name)))
 
-    def _hear_preprocess(self, content: dict[str, Any], _buffers: Any) -> None:
-        choice = str(content.get("choice", "model"))
+    def _choose_preprocessing(self, choice: str) -> None:
+        known = dict(PREPROCESSING_CHOICES)
+        if choice not in known:
+            error = ImageError(f"'{choice}' is no preprocessing; legal are {', '.join(known)}.")
+            self.show_problem(error, field="preprocess")
+            return
         self._reader.later("choice", lambda _cancelled: self.set_trait("choice", choice))
 
-    def _hear_upload_start(self, content: dict[str, Any], _buffers: Any) -> None:
-        upload = str(content.get("id", ""))
-        with self._refusing(upload):
-            begun = self._upload.begin(upload, str(content.get("name", "")), content.get("size", 0))
-            self._acknowledge(begun.upload_id, begun.received, done=begun.done)
+    def _change_own(self, values: dict[str, Any]) -> None:
+        name = next(iter(values), "")
+        wanted = {**self.own, "found": "", name: str(values.get(name, ""))}
+        if name not in self.own:
+            return
+        try:
+            own = _as_texts(_from_texts(wanted))
+        except ImageError as error:
+            self.show_problem(error, field=name)
+            return
+        self.clear_problem()
+        self._reader.later("own", lambda _cancelled: self.set_trait("own", own))
 
-    def _hear_upload_piece(self, content: dict[str, Any], buffers: Any) -> None:
-        upload = str(content.get("id", ""))
-        if upload != self._upload.active:
+    def _start_upload(self, id: str, name: str, size: int) -> None:  # noqa: A002 - the message's
+        with self._refusing(id):
+            begun = self._upload.begin(id, name, size)
+            self._acknowledge(id, begun.received, done=begun.done)
+
+    def _take_piece(self, id: str, offset: int, buffers: Any) -> None:  # noqa: A002
+        if id != self._upload.active:
             return  # late pieces of an upload that a newer one replaced
-        with self._refusing(upload):
-            piece = buffers[0] if buffers else b""
-            progress = self._upload.add(upload, content.get("offset", 0), piece)
-            self._acknowledge(upload, progress.received, done=progress.done)
+        with self._refusing(id):
+            progress = self._upload.add(id, offset, buffers[0] if buffers else b"")
+            self._acknowledge(id, progress.received, done=progress.done)
 
-    def _hear_upload_abort(self, content: dict[str, Any], _buffers: Any) -> None:
-        self._upload.cancel(str(content.get("id", "")))
+    def _abort_upload(self, id: str) -> None:  # noqa: A002
+        self._upload.cancel(id)
 
     def _acknowledge(self, upload: str, received: int, *, done: bool) -> None:
         self.send({"type": "upload-ack", "id": upload, "received": received})
@@ -272,20 +299,60 @@ class ImageInput(Part):
 
         self._reader.later(asked, task)
 
-    def _refusing(self, upload: str) -> _Refusing:
-        return _Refusing(self, upload)
+    @contextlib.contextmanager
+    def _refusing(self, upload: str) -> Iterator[None]:
+        """Lets the page's upload end where Python refuses it; the error goes on."""
+        try:
+            yield
+        except BaseException:
+            if upload:
+                self.send({"type": "upload-refused", "id": upload})
+            raise
+
+    handlers: ClassVar[Handlers] = {
+        **Part.handlers,
+        "pictures": _ask_pictures,
+        "sample": _take_sample,
+        "own": _change_own,
+        "preprocess": _choose_preprocessing,
+        "upload-start": _start_upload,
+        "upload-piece": _take_piece,
+        "upload-abort": _abort_upload,
+    }
 
 
-class _Refusing:
-    """Lets the page's upload end where Python refuses it; the error goes on to the guard."""
+def _as_texts(steps: Preprocessing) -> dict[str, str]:
+    """The values of `ImageInput.own` that come nearest to some preprocessing."""
+    height, width = steps.fitted("crop").crop or (224, 224)
+    mean, std = (
+        ", ".join(f"{value:g}" for value in (values[:1] if len(set(values)) == 1 else values))
+        for values in (steps.mean, steps.std)
+    )
+    size = f"{height} × {width}"
+    return {"size": size, "mean": mean, "std": std, "channels": str(steps.channels), "found": ""}
 
-    def __init__(self, owner: ImageInput, upload: str) -> None:
-        self.owner = owner
-        self.upload = upload
 
-    def __enter__(self) -> None:
-        return None
+def _from_texts(own: dict[str, str]) -> Preprocessing:
+    """Preprocessing from the texts of `ImageInput.own`.
 
-    def __exit__(self, kind: type[BaseException] | None, *_rest: Any) -> None:
-        if kind is not None and self.upload:
-            self.owner.send({"type": "upload-refused", "id": self.upload})
+    Raises:
+        ImageError: A text is not what it should be.
+    """
+    sides = [int(side) for side in re.findall(r"\d{1,6}", own["size"])]
+    if not 1 <= len(sides) <= 2 or not re.fullmatch(r"[\d\s×xX*,;]+", own["size"]):
+        raise ImageError(f"The size is “{own['size']}”; write 28, or height × width: 240 × 320.")
+    if own["channels"] not in ("1", "3"):
+        raise ImageError(f"The channels are “{own['channels']}”; legal are 3 (color) and 1 (grey).")
+    channels = int(own["channels"])
+    numbers: dict[str, Any] = {}
+    for name in ("mean", "std"):
+        try:
+            values = [float(text) for text in re.split(r"[,;\s]+", own[name].strip(" ()[]"))]
+        except ValueError:
+            values = []
+        if len(values) == 3 and channels == 1:
+            values = [sum(values) / 3]
+        if len(values) not in (1, channels) or not all(map(math.isfinite, values)):
+            raise ImageError(f"{name} is “{own[name]}”; write one number, or one for each channel.")
+        numbers[name] = values[0] if len(values) == 1 else values
+    return Preprocessing.for_size((sides[0], sides[-1]), channels=channels, **numbers)

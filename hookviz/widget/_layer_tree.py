@@ -12,6 +12,8 @@ import traitlets
 from torch import nn
 
 from hookviz.capture import LayerInfo, list_layers, select_layers
+from hookviz.errors import LayerError, did_you_mean
+from hookviz.models import LoadedModel
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Part
 
@@ -57,11 +59,12 @@ class LayerTree(Part):
     """A searchable tree of a model's layers with three-state boxes; one widget for all rows.
 
     Args:
-        model: A module, or what `list_layers` gave; None for an empty tree.
+        model: A module, a `LoadedModel`, or what `list_layers` gave; None for an empty tree.
         selected: Layers ticked at the start; names or any selectors of `select_layers`.
 
     Attributes:
-        selected: Names of the ticked layers in the model's order. Set it or observe it.
+        selected: Names of the ticked layers; it is put into the model's order. Set it or observe
+            it.
         hidden_calls: Calls that are not wanted of layers with several, as "layer#call".
         search: The text in the search box.
         rows: What is shown: name, type, whether it has no children.
@@ -78,47 +81,74 @@ class LayerTree(Part):
 
     rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
     facts = traitlets.Dict().tag(sync=True)
-    selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     hidden_calls = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
 
+    page_writes = frozenset({"selected", "hidden_calls", "search"})
+
     def __init__(
         self,
-        model: nn.Module | Iterable[LayerInfo] | None = None,
+        model: nn.Module | LoadedModel | Iterable[LayerInfo] | None = None,
         selected: Any = (),
         **traits: Any,
     ) -> None:
         # All that is known goes into the first message: one widget, one message.
+        if isinstance(model, LoadedModel):
+            model = model.module
         layers = _layers_of(model)
-        names = self._names_of(model, selected, layers)
-        super().__init__(rows=_rows(layers), selected=names, **traits)
-
-    @staticmethod
-    def _names_of(model: Any, selected: Any, layers: Sequence[LayerInfo]) -> list[str]:
-        known = [info.name for info in layers]
         if isinstance(model, nn.Module):
             wanted = set(select_layers(model, selected).values()) if selected else set()
         else:
             wanted = set(selected)
+        names = [info.name for info in layers if info.name in wanted]
+        super().__init__(rows=_rows(layers), selected=names, **traits)
+
+    @traitlets.validate("selected")
+    def _check_selected(self, proposal: Any) -> list[str]:
+        wanted, known = set(proposal["value"]), self.names
+        for name in proposal["value"]:
+            if name not in known:
+                raise LayerError(
+                    f"There is no layer '{name}'.", remedy=did_you_mean(name, known) or None
+                )
         return [name for name in known if name in wanted]
 
-    def show(self, model: nn.Module | Iterable[LayerInfo] | None) -> None:
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Takes ticks and search of a page; ticks of a model that went meanwhile are left out.
+
+        Args:
+            sync_data: Values by name of trait.
+        """
+        known = set(self.names)
+        fit: dict[str, Any] = dict(sync_data)
+        for name, layer_of in (("selected", str), ("hidden_calls", _layer_of_call)):
+            if isinstance(fit.get(name), list) and all(isinstance(n, str) for n in fit[name]):
+                fit[name] = [n for n in dict.fromkeys(fit[name]) if layer_of(n) in known]
+        if isinstance(fit.get("search"), str):
+            fit["search"] = fit["search"][:_LONGEST_SEARCH]
+        super().set_state(fit)
+        changed = [name for name in self.page_writes if fit.get(name) != sync_data.get(name)]
+        if changed:
+            self.send_state(changed)
+
+    def show(self, model: nn.Module | LoadedModel | Iterable[LayerInfo] | None) -> None:
         """Shows another model's layers; ticks of layers that it has as well are kept.
 
         Args:
-            model: A module, or what `list_layers` gave; None empties the tree.
+            model: A module, a `LoadedModel`, or what `list_layers` gave; None empties the tree.
         """
         layers = _layers_of(model)
         names = [info.name for info in layers]
         # In one message, or the page would for a moment show old ticks on new rows.
-        with self.hold_sync():
+        with self.lock, self.hold_sync():
+            kept = set(self.selected)
             self.facts = {}
             self.hidden_calls = []
             self.rows = _rows(layers)
-            kept = set(self.selected)
             self.selected = [name for name in names if name in kept]
 
-    def tell(self, facts: Mapping[str, dict[str, Any]]) -> None:
+    def add_facts(self, facts: Mapping[str, dict[str, Any]]) -> None:
         """Adds what is known of layers now, see `row_facts`.
 
         Args:
@@ -132,9 +162,18 @@ class LayerTree(Part):
         return [row[0] for row in self.rows]
 
 
+_LONGEST_SEARCH = 1000
+
+
+def _layer_of_call(call: str) -> str:
+    return call.rpartition("#")[0]
+
+
 def _layers_of(model: Any) -> list[LayerInfo]:
     if model is None:
         return []
+    if isinstance(model, LoadedModel):
+        model = model.module
     return list_layers(model) if isinstance(model, nn.Module) else list(model)
 
 

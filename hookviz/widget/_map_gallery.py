@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import traitlets
 from matplotlib.figure import Figure
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
-from hookviz.widget._gallery_hearing import GalleryHearing
-from hookviz.widget._jobs import Worker
-from hookviz.widget._painting import Origin, PaintBox, Painted, draw_card
-from hookviz.widget._view_options import VIEW_CHOICES, view_of
+from hookviz.widget._painting import FOR_SOME_LAYERS, Origin, PaintBox, Painted, draw_card
+from hookviz.widget._part import Handlers, Part, problem
+from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
+from hookviz.widget._worker import Cancelled, Worker
 
 __all__ = ["Figures", "MapGallery"]
 
@@ -55,8 +56,7 @@ class Figures(Mapping[str, Figure]):
     def __len__(self) -> int:
         return len(self._cards())
 
-    # A Mapping is compared by its values: each comparison, and traitlets makes one whenever the
-    # trait is set, would draw every figure twice.
+    # A Mapping is compared by its values: each comparison would draw every figure twice.
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -67,10 +67,10 @@ class Figures(Mapping[str, Figure]):
         return f"Figures({list(self)})"
 
 
-class MapGallery(GalleryHearing):
+class MapGallery(Part):
     """Shows activations as cards: one per layer and call, in order of execution.
 
-    Nothing is drawn before a page shows the widget, and pictures never become part of the
+    Nothing is drawn before a page shows the widget, and pixels never become part of the
     notebook. What a page shows is drawn on a thread of its own, near cards first.
 
     Args:
@@ -78,17 +78,19 @@ class MapGallery(GalleryHearing):
         options: How to draw.
 
     Attributes:
-        activations: The tensors shown. Set it to show others.
-        options: How they are drawn (a `GridOptions`). Set it, also in part: `draw_with`.
-        figures: Mapping from label to matplotlib Figure, drawn on access.
+        options: How they are drawn (a `GridOptions`). A choice that some layers cannot follow
+            (channel 64) is left out on their cards, which say so.
+        figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
     """
 
     _esm = built("gallery.min.js")
     _css = built("gallery.min.css")
 
+    cards: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)
-    activations = traitlets.Tuple()
+    options = traitlets.Instance(GridOptions)
 
     def __init__(
         self,
@@ -98,8 +100,8 @@ class MapGallery(GalleryHearing):
     ) -> None:
         start = options or GridOptions()
         self._cards: dict[str, Card] = {}
-        self._waiting: Mapping[str, tuple[str, str]] = {}
         self._plain = Origin()
+        self.figures = Figures(self)
         self._box = PaintBox()
         self._near: set[str] = set()
         self._look: dict[str, Any] | None = None
@@ -107,11 +109,9 @@ class MapGallery(GalleryHearing):
         self._turned = ""
         self._sent: dict[str, int] = {}
         self._after_painting: Callable[[], None] | None = None
-        self._painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
+        self.painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
         super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
-        self.observe(self._on_options, "options")
-        self.observe(self._on_activations, "activations")
-        self.activations = tuple(activations)
+        self.show(activations)
 
     # ── what Python sets
 
@@ -133,92 +133,229 @@ class MapGallery(GalleryHearing):
             stale: Layers whose values are from an earlier image or model.
             order: Place in the order of execution by "layer#call", see `arrange_cards`.
         """
-        self._waiting = dict(waiting or {})
-        shown = tuple(activations)
-        self._trait_values["activations"] = shown
-        self._cards = arrange_cards(self._cards, shown, self._waiting, order)
-        for card in self._cards.values():
-            card.origin = (origins or {}).get(card.layer)
-            card.stale = card.layer in stale and card.activation is not None
-        self._publish()
-        self._repaint()
-
-    def draw_with(self, **changes: Any) -> None:
-        """Changes some of the options, by the names of `GridOptions`.
-
-        Raises:
-            RenderError: A value is not legal; nothing is changed.
-        """
-        self.options = self.options.replace(**changes)
+        with self.lock:
+            cards = arrange_cards(self._cards, activations, dict(waiting or {}), order)
+            for card in cards.values():
+                card.origin = (origins or {}).get(card.layer)
+                card.stale = card.layer in stale and card.activation is not None
+            self._cards = cards
+            self._sent = {key: sent for key, sent in self._sent.items() if key in cards}
+            self._publish()
 
     def draw(self, key: str) -> Figure:
         """A card's figure, new each time.
 
         Args:
             key: The card's key, "layer#call".
+
+        Returns:
+            What the page shows, as a figure that is not registered with pyplot.
+
+        Raises:
+            RenderError: The card has nothing to show, or it cannot be drawn.
         """
         card = self._cards[key]
         if card.activation is None:
             raise RenderError(f"Layer '{card.layer}' has nothing to show: {card.reason}")
-        options = self.options_of(card)
-        return draw_card(
-            card.activation, options, card.origin or self._plain, statistics=card.statistics
-        ).figure
+        drawing, _ = draw_card(
+            card.activation,
+            self.options_of(card),
+            card.origin or self._plain,
+            statistics=card.statistics,
+        )
+        return drawing.figure
 
     @property
-    def figures(self) -> Figures:
-        """The shown layers' figures by label, drawn when they are asked for."""
-        return Figures(self)
+    def activations(self) -> tuple[Activation, ...]:
+        """The tensors shown; set it to show others."""
+        return tuple(a for card in self._cards.values() for a in card.leaves.values())
+
+    @activations.setter
+    def activations(self, activations: Iterable[Activation]) -> None:
+        self.show(activations)
 
     @property
     def shown_cards(self) -> list[Card]:
         """The cards with something to show, in order of execution."""
         return [card for card in self._cards.values() if card.activation is not None]
 
+    @property
+    def current(self) -> Card | None:
+        """The card that was used last; the first one where none was."""
+        card = self._cards.get(self._current)
+        return card or next(iter(self._cards.values()), None)
+
     def card(self, key: str) -> Card | None:
-        """A card by its key."""
+        """The card of a key, "layer#call"; None where there is none."""
         return self._cards.get(key)
 
     def options_of(self, card: Card) -> GridOptions:
         """How a card is drawn on the page now: its page, the page's width and theme."""
-        look = self._look or {}
-        return self.options.replace(page=card.page, **look)
+        return self.options.replace(page=card.page, **(self._look or {}))
 
     def pictures(self, count: int) -> list[bytes]:
-        """The PNGs of the first shown cards, painted where they are not there yet."""
-        return [painted.png for painted in map(self._painted, self.shown_cards[:count]) if painted]
+        """The PNGs of the first ``count`` cards; of those that can be drawn."""
+        painted = []
+        for card in self.shown_cards[:count]:
+            with contextlib.suppress(RenderError):
+                painted.append(self._painted(card, self.options))
+        return [one.png for one in painted if one is not None]
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until everything near the screen is drawn."""
-        return self._painter.wait(timeout)
+        """Waits until everything near the screen is drawn.
+
+        Args:
+            timeout: At most this many seconds; None for as long as it takes.
+
+        Returns:
+            Whether that came about.
+        """
+        return self.painter.wait(timeout)
 
     def after_painting(self, task: Callable[[], None] | None) -> None:
         """Sets what is called on the drawing thread once nothing is left to draw."""
         self._after_painting = task
 
     def close(self) -> None:
-        """Ends the drawing thread and takes the widget away."""
-        self._painter.close()
-        self._box.forget()
-        self._look = None
+        """Ends the drawing thread, lets go of all tensors and pictures, takes the widget away."""
+        self.painter.close()
         super().close()
+        self._box.forget()
+        self._cards, self._sent, self._look = {}, {}, None
+        self.cards = []
 
     def open(self) -> None:
         """Brings the widget up, also after `close`."""
-        self._painter.reopen()
+        self.painter.reopen()
         super().open()
+        self.observe(self._on_options, "options")
+
+    # ── what the page asks
+
+    def _hello(self, width: int = 1200, ratio: float = 1.0, style: str = "light") -> None:
+        # A page begins to look: a first one, or one that was loaded again.
+        with self.lock:
+            self._sent.clear()
+            self._take_look(width, ratio, style)
+            self._repaint()
+
+    def _resize(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
+        with self.lock:
+            self._take_look(width, ratio, style)
+            for card in self._cards.values():
+                card.renew()
+            self._publish()
+
+    def _take_look(self, width: int, ratio: float, style: str) -> None:
+        self._look = {
+            "width": min(6000, max(200, width)),
+            "dpi": 100.0 * min(3.0, max(1.0, ratio)),
+            "style": "dark" if style == "dark" else "light",
+        }
+
+    def _come_near(self, keys: list[str]) -> None:
+        with self.lock:
+            self._near = set(keys)
+            self._repaint()
+
+    def _make_current(self, key: str) -> None:
+        self._current = key
+
+    def _change_view(self, changes: dict[str, Any]) -> None:
+        name = next(iter(changes), "")
+        try:
+            wanted = changed_options(self.options, changes, self._range)
+            for_some = [n for n in changes if n in FOR_SOME_LAYERS]
+            if for_some and wanted != self.options:
+                self._refuse_what_no_card_can(wanted)
+        except RenderError as error:
+            self._restate_view()
+            self.show_problem(error, field=name)
+            return
+        self.options = wanted
+        self._restate_view()
+        self.alert = {}
+
+    def _restate_view(self) -> None:
+        # A control may hold another text than the value that stands: it gets that back.
+        with self.lock:
+            self.view = {}
+            self.view = view_of(self.options)
+
+    def _refuse_what_no_card_can(self, options: GridOptions) -> None:
+        """Raises the current card's reason where no shown card can follow the options in full."""
+        reasons: list[RenderError] = []
+        first = self.current
+        for card in sorted(self.shown_cards, key=lambda card: card is not first):
+            if card.statistics:
+                continue  # statistics are of all channels
+            try:
+                painted = self._painted(card, options.replace(page=0))
+            except RenderError:
+                continue  # it could not be drawn before either
+            if painted is None or painted.refusal is None:
+                return
+            reasons.append(painted.refusal)
+        if reasons:
+            raise reasons[0]
+
+    def _range(self) -> tuple[float, float] | None:
+        """The values that a fixed scale begins with: those of the current card."""
+        card = self.current
+        try:
+            painted = None if card is None else self._painted(card, self.options)
+        except RenderError:
+            return None
+        if painted is None or painted.facts["low"] is None:
+            return None
+        return painted.facts["low"], painted.facts["high"]
+
+    def _turn_page(self, key: str, page: int) -> None:
+        with self._changing(key) as card:
+            if card is not None:
+                card.page = max(0, page)
+                self._turned = key
+
+    def _collapse(self, key: str, on: bool) -> None:
+        with self._changing(key) as card:
+            if card is not None:
+                card.collapsed = on
+
+    def _show_statistics(self, key: str, on: bool) -> None:
+        with self._changing(key) as card:
+            if card is not None:
+                card.statistics, card.page = on, 0
+
+    def _choose_leaf(self, key: str, leaf: str) -> None:
+        known = self._cards.get(key)
+        if known is not None and leaf in known.leaves:
+            with self._changing(key) as card:
+                if card is not None:
+                    card.leaf, card.page = leaf, 0
+
+    @contextlib.contextmanager
+    def _changing(self, key: str) -> Iterator[Card | None]:
+        """The card that the user works with, published with its changes; None for no such card."""
+        with self.lock:
+            card = self._cards.get(key)
+            yield card
+            if card is not None:
+                self._current = key
+                card.renew()
+                self._publish()
 
     # ── inside
 
-    def _on_activations(self, _change: Any) -> None:
-        self.show(self.activations)
-
     def _on_options(self, _change: Any) -> None:
-        self.view = view_of(self.options)
-        for card in self._cards.values():
-            card.renew()
-            card.page = 0
-        self._publish()
+        with self.lock:
+            self.view = view_of(self.options)
+            for card in self._cards.values():
+                card.renew()
+                card.page = 0
+            self._publish()
+
+    def _publish(self) -> None:
+        self.cards = [card.public() for card in self._cards.values()]
         self._repaint()
 
     def _rank(self, key: Hashable) -> tuple[int, int]:
@@ -227,8 +364,10 @@ class MapGallery(GalleryHearing):
             return (3, 0)
         if isinstance(key, tuple):  # a page that nobody has asked for yet
             return (4, 0)
-        place = list(self._cards).index(str(key)) if key in self._cards else 0
-        return (0 if key == self._current else 1 if key in self._near else 2, place)
+        keys = list(self._cards)
+        if key not in keys:
+            return (-1, 0)  # what the app asks for, see `Explorer`: it is quick
+        return (0 if key == self._current else 1 if key in self._near else 2, keys.index(str(key)))
 
     def _repaint(self) -> None:
         """Has all cards drawn that a page looks at and whose picture it does not have."""
@@ -238,53 +377,69 @@ class MapGallery(GalleryHearing):
             wanted = place < _DRAWN_AHEAD or card.key in self._near
             fresh = self._sent.get(card.key) == card.version
             if card.activation is not None and not card.collapsed and wanted and not fresh:
-                self._order(card.key)
+                self.painter.later(card.key, partial(self._send_picture, card.key))
         if self._after_painting is not None:
             task = self._after_painting
-            self._painter.later("after", lambda _cancelled: task())
+            self.painter.later("after", lambda _cancelled: task())
 
-    def _order(self, key: str) -> None:
-        self._painter.later(key, lambda _cancelled: self._send_picture(key))
-
-    def _painted(self, card: Card) -> Painted | None:
+    def _painted(self, card: Card, options: GridOptions) -> Painted | None:
+        """A card drawn on its page, for the page's width and theme; None without an activation."""
         shown = card.activation
         if shown is None:
             return None
-        options = self.options_of(card)
+        look = {"page": card.page if options is self.options else options.page}
         return self._box.paint(
-            shown, options, card.origin or self._plain, statistics=card.statistics
+            shown,
+            options.replace(**look, **(self._look or {})),
+            card.origin or self._plain,
+            statistics=card.statistics,
         )
 
-    def _send_picture(self, key: str) -> None:
+    def _send_picture(self, key: str, _cancelled: Cancelled) -> None:
         card = self._cards.get(key)
         if card is None or self.comm is None:
             return
         version = card.version
         if self._sent.get(key) == version:
             return  # ordered again while it was being drawn
-        message = {"type": "pixels", "key": key, "version": version}
+        message: dict[str, Any] = {"type": "pixels", "key": key, "version": version}
+        painted: Painted | None = None
         try:
-            painted = self._painted(card)
+            painted = self._painted(card, self.options)
         except Exception as error:  # noqa: BLE001 - said on the card, and where it is unforeseen
-            self.send({**message, "error": str(error) or type(error).__name__})
-            self._sent[key] = version
+            message = {**problem(error), **message, "error": str(error) or type(error).__name__}
             if not isinstance(error, RenderError):
                 self.show_problem(error)
-            return
-        if painted is None or card.version != version or self._cards.get(key) is not card:
-            return  # a newer order is waiting
-        card.page = painted.facts["page"]
-        self._sent[key] = version
-        self.send({**message, **painted.facts}, buffers=[painted.png])
-        if key == self._turned and card.page + 1 < painted.facts["pages"]:
-            self._painter.later(("ahead", key), lambda _cancelled: self._paint_ahead(key))
-        self._turned = ""
+        with self.lock:
+            if card.version != version or self._cards.get(key) is not card:
+                return  # a newer order is waiting
+            self._sent[key] = version
+            if painted is None:
+                self.send(message)
+                return
+            card.page = painted.facts["page"]
+            note = {} if painted.refusal is None else {"note": problem(painted.refusal)}
+            self.send({**message, **painted.facts, **note}, buffers=[painted.png])
+            turned, self._turned = self._turned, ""
+        if key == turned and card.page + 1 < painted.facts["pages"]:
+            self.painter.later(("ahead", key), lambda _cancelled: self._paint_ahead(card))
 
-    def _paint_ahead(self, key: str) -> None:
+    def _paint_ahead(self, card: Card) -> None:
         """Paints the page after the one that was turned to: who turns pages will ask for it."""
-        card = self._cards.get(key)
-        if card is None or card.activation is None or card.statistics:
+        if card.statistics or self._cards.get(card.key) is not card:
             return
-        options = self.options_of(card).replace(page=card.page + 1)
         with contextlib.suppress(RenderError):
-            self._box.paint(card.activation, options, card.origin or self._plain)
+            self._painted(card, self.options.replace(page=card.page + 1))
+
+    handlers: ClassVar[Handlers] = {
+        **Part.handlers,
+        "hello": _hello,
+        "look": _resize,
+        "near": _come_near,
+        "current": _make_current,
+        "view": _change_view,
+        "page": _turn_page,
+        "collapse": _collapse,
+        "statistics": _show_statistics,
+        "leaf": _choose_leaf,
+    }

@@ -1,4 +1,4 @@
-"""One card's picture: pixels for the page and what is said beside them.
+"""One card's grid: pixels for the page and what is said beside them.
 
 In: an activation, drawing options, where the values come from. Out: a PNG and the card's facts.
 Must not know: widgets, messages, threads.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     Drawing,
@@ -24,13 +26,24 @@ from hookviz.render import (
     channel_statistics,
     draw,
     draw_statistics,
+    page_count,
+    parse_channels,
 )
 from hookviz.widget._layer_tree import shape_text
 
-__all__ = ["Origin", "PaintBox", "Painted", "draw_card"]
+__all__ = ["FOR_SOME_LAYERS", "PICTURE_BYTES", "Origin", "PaintBox", "Painted", "draw_card"]
 
-_BYTES_KEPT = 96_000_000
-_RANGES_KEPT = 2000
+PICTURE_BYTES = 96_000_000
+"""PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
+
+FOR_SOME_LAYERS: dict[str, Any] = {
+    "overlay": False,
+    "summary": "none",
+    "channels": None,
+    "hide_dead": False,
+    "order": "index",
+}
+"""Options that only some layers can follow, with the value that all can."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,20 +68,54 @@ class Painted:
     Attributes:
         png: The picture.
         facts: What the page writes beside it.
+        refusal: Why a choice of the view could not be followed; None where all were.
     """
 
     png: bytes
     facts: dict[str, Any]
+    refusal: RenderError | None = None
 
 
 def draw_card(
     activation: Activation, options: GridOptions, origin: Origin, *, statistics: bool = False
-) -> Drawing:
+) -> tuple[Drawing, RenderError | None]:
     """A card's drawing: the maps, or the statistics of the channels.
 
+    One view serves all cards, but some choices make sense for some layers only (channel 64, an
+    overlay of a vector): a card leaves out those that its layer cannot follow.
+
+    Returns:
+        The drawing, and why a choice was left out; None where all were followed.
+
     Raises:
-        RenderError: The activation cannot be drawn in that way.
+        RenderError: The activation cannot be drawn in any such way.
     """
+    try:
+        return _draw(activation, options, origin, statistics), None
+    except RenderError as error:
+        refusal = error
+    chosen = {n: v for n, v in FOR_SOME_LAYERS.items() if getattr(options, n) != v}
+    ways: list[dict[str, Any]] = [{name: plain} for name, plain in chosen.items()]
+    if refusal.code == "no-such-channel" and options.channels is not None:
+        last = int(str(refusal.details["last"]))
+        there = tuple(c for c in parse_channels(options.channels) if c <= last)
+        ways = [{"channels": there}, *ways] if there else ways
+    for fewer in (*ways, chosen):
+        reduced = options.replace(**fewer)
+        try:
+            # Fewer channels have fewer pages.
+            page = min(options.page, page_count(activation, reduced, facts=origin.facts) - 1)
+            return _draw(activation, reduced.replace(page=page), origin, statistics), (
+                refusal if fewer else None
+            )
+        except RenderError:
+            continue
+    raise refusal
+
+
+def _draw(
+    activation: Activation, options: GridOptions, origin: Origin, statistics: bool
+) -> Drawing:
     if statistics:
         return draw_statistics(activation, options, facts=origin.facts)
     wanted = options.show_input or options.overlay is not False
@@ -81,24 +128,39 @@ def draw_card(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A picture, and weakly what it was painted from: an id may be given to another object."""
+
+    tensor: weakref.ref[Tensor]
+    origin: weakref.ref[Origin]
+    painted: Painted
+
+    def shows(self, tensor: Tensor, origin: Origin) -> bool:
+        return self.tensor() is tensor and self.origin() is origin
+
+
 class PaintBox:
     """Paints cards and keeps the last pictures, so that a layer ticked again is there at once.
 
+    Pictures are kept up to `PICTURE_BYTES`, tensors not at all: with its tensor a picture goes.
     Any thread may ask: what is kept is guarded, drawing itself is not serialised.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], tuple[Activation, Origin, Painted]] = OrderedDict()
-        self._bytes = 0
-        self._ranges: dict[int, tuple[Activation, dict[str, Any]]] = {}
+        self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def forget(self) -> None:
         """Lets go of all pictures."""
         with self._lock:
             self._kept.clear()
-            self._ranges.clear()
-            self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the pictures that are kept."""
+        with self._lock:
+            return sum(len(kept.painted.png) for kept in self._kept.values())
 
     def paint(
         self,
@@ -108,20 +170,20 @@ class PaintBox:
         *,
         statistics: bool = False,
     ) -> Painted:
-        """A card's picture, painted or kept from before.
+        """A card's picture, painted or kept from before; see `draw_card`.
 
         Raises:
             RenderError: The activation cannot be drawn in that way.
         """
         # A run's records are made anew at its end around the tensors that arrived before it.
-        what = (activation.label, activation.module_type)
+        what = (activation.label, activation.module_type, activation.axes)
         key = (id(activation.tensor), what, id(origin), options, statistics)
         with self._lock:
             kept = self._kept.get(key)
-            if kept is not None:
+            if kept is not None and kept.shows(activation.tensor, origin):
                 self._kept.move_to_end(key)
-                return kept[2]
-        drawing = draw_card(activation, options, origin, statistics=statistics)
+                return kept.painted
+        drawing, refusal = draw_card(activation, options, origin, statistics=statistics)
         png = drawing.png_bytes(compress_level=1)
         width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
         title = f"{activation.label} {activation.module_type}"
@@ -135,26 +197,31 @@ class PaintBox:
             f"{drawing.scale}",
             **self._range_of(activation, drawing, origin),
         }
-        painted = Painted(png, facts)
+        painted = Painted(png, facts, refusal)
         with self._lock:
-            # The tensor is kept beside the picture: its id must not be given to another one.
-            before = self._kept.pop(key, None)
-            self._kept[key] = (activation, origin, painted)
-            self._bytes += len(png) - (len(before[2].png) if before else 0)
-            while self._bytes > _BYTES_KEPT and len(self._kept) > 1:
-                _, (_, _, dropped) = self._kept.popitem(last=False)
-                self._bytes -= len(dropped.png)
+            self._kept[key] = _Kept(weakref.ref(activation.tensor), weakref.ref(origin), painted)
+            self._kept.move_to_end(key)
+            self._trim()
         return painted
 
+    def _trim(self) -> None:
+        # The lock is held.
+        gone = [k for k, kept in self._kept.items() if None in (kept.tensor(), kept.origin())]
+        for key in gone:
+            del self._kept[key]
+        size = sum(len(kept.painted.png) for kept in self._kept.values())
+        while size > PICTURE_BYTES and len(self._kept) > 1:
+            size -= len(self._kept.popitem(last=False)[1].painted.png)
+
     def _range_of(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
-        with self._lock:
-            known = self._ranges.get(id(activation.tensor))
-        if known is not None:
-            return known[1]
         tensor = activation.tensor
+        with self._lock:
+            for kept in self._kept.values():
+                if kept.shows(tensor, origin):
+                    return {name: kept.painted.facts[name] for name in _OF_THE_TENSOR}
         counts = ((drawing.nan, "NaN"), (drawing.posinf, "+Inf"), (drawing.neginf, "−Inf"))
         low, high = _span(activation, plain=not any(count for count, _ in counts), origin=origin)
-        facts: dict[str, Any] = {
+        return {
             "shape": shape_text(activation.shape),
             "bytes": tensor.numel() * tensor.element_size(),
             "low": low,
@@ -163,11 +230,9 @@ class PaintBox:
             "channels": drawing.total,
             "odd": " · ".join(f"{count} {word}" for count, word in counts if count),
         }
-        with self._lock:
-            if len(self._ranges) >= _RANGES_KEPT:
-                self._ranges.clear()
-            self._ranges[id(activation.tensor)] = (activation, facts)
-        return facts
+
+
+_OF_THE_TENSOR = ("shape", "bytes", "low", "high", "dead", "channels", "odd")
 
 
 def _span(

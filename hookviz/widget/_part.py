@@ -1,143 +1,205 @@
 """What all widgets of the app have in common: messages, and a place where errors are shown.
 
-In: custom messages {"type": …} of a page. Out: calls of ``_hear_<type>``. Must not know: layers,
-images, runs.
+In: custom messages {"type": …} of a page. Out: calls of the handlers in the widget's table, errors
+on screen. Must not know: layers, images, runs.
 
-ipywidgets swallows what a handler raises (a small counter in the status bar is all that a user
-sees), so every handler goes through `guarded`.
+The rule that keeps page and Python in one state:
+
+- A page asks by a message. It is checked in whole before its handler begins (`arguments_of`); a
+  handler checks what only it can know, then changes the state, then publishes it.
+- The traits named in ``page_writes`` are the only ones that a page may set, and the widget's own
+  validators check them. Whatever else arrives is refused.
+- Whatever is refused is answered by the state that stands, and by a sentence in ``alert``.
+- ipywidgets swallows what a handler raises, so nothing is called but within `showing_problems`.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import itertools
+import threading
 import traceback
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import anywidget
 import traitlets
 
 from hookviz.errors import HookvizError
+from hookviz.widget._messages import arguments_of
 
-__all__ = ["Part", "guarded", "problem"]
+__all__ = ["Handlers", "Part", "problem"]
 
-P = ParamSpec("P")
-W = TypeVar("W", bound="Part")
+Handlers = Mapping[str, Callable[..., Any]]
 
 _LONGEST = 20_000
+_NUMBERS = itertools.count(1)
 
 
-def problem(error: BaseException, *, action: dict[str, str] | None = None) -> dict[str, Any]:
+def problem(
+    error: BaseException, *, action: dict[str, str] | None = None, field: str = ""
+) -> dict[str, Any]:
     """An error as the page shows it.
 
     Args:
         error: What was raised.
         action: Label and name of something that the user can do: {"label": …, "do": …}.
+        field: Name of the control that the sentence belongs to; "" for none.
 
     Returns:
-        ``message`` (one sentence), ``remedy``, ``traceback`` and, where given, ``action``.
+        ``message`` (one sentence), ``remedy``, ``traceback``, ``code`` and ``details`` of a
+        `HookvizError`, ``number`` (no two are alike, so that a page hears of the same error
+        twice) and, where given, ``action`` and ``field``.
 
     Examples:
         >>> problem(ValueError("no"))["message"]
         'ValueError: no.'
     """
+    shown: dict[str, Any] = {}
     if isinstance(error, HookvizError):
-        message, remedy = error.message, error.remedy or ""
+        shown["message"], shown["remedy"] = error.message, error.remedy or ""
+        if error.code:
+            shown["code"] = error.code
+            shown["details"] = {name: str(value) for name, value in error.details.items()}
     elif isinstance(error, KeyboardInterrupt):
-        message, remedy = "The kernel was interrupted.", "The app goes on: try again."
+        shown["message"] = "The kernel was interrupted."
+        shown["remedy"] = "The app goes on: try again."
     else:
         line = (str(error).strip().splitlines() or ["no message"])[0]
-        message = f"{type(error).__name__}: {line}".rstrip(".") + "."
-        remedy = "The app goes on. The details say where it happened."
-    details = "".join(traceback.format_exception(error))[-_LONGEST:]
-    shown: dict[str, Any] = {"message": message, "remedy": remedy, "traceback": details}
+        shown["message"] = f"{type(error).__name__}: {line}".rstrip(".") + "."
+        shown["remedy"] = "The app goes on. The details say where it happened."
+    shown["traceback"] = "".join(traceback.format_exception(error))[-_LONGEST:]
+    shown["number"] = next(_NUMBERS)
     if action:
         shown["action"] = action
+    if field:
+        shown["field"] = field
     return shown
 
 
-def guarded(handler: Callable[Concatenate[W, P], Any]) -> Callable[Concatenate[W, P], None]:
-    """Shows what a handler raises instead of losing it.
-
-    Args:
-        handler: A method of a Part.
-
-    Returns:
-        The method, which never raises.
-    """
-
-    @functools.wraps(handler)
-    def guard(self: W, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            handler(self, *args, **kwargs)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - shown to the user
-            self.show_problem(error)
-
-    return cast("Callable[Concatenate[W, P], None]", guard)
-
-
 class Part(anywidget.AnyWidget):
-    """A widget that hears messages and shows what goes wrong.
+    """A widget that answers messages and shows what goes wrong.
 
     Attributes:
-        alert: What is shown: ``message``, ``remedy``, ``traceback``, ``action``; {} for nothing.
+        alert: What is shown: see `problem`; {} for nothing.
+        handlers: The method that answers each kind of message.
+        page_writes: The traits that a page may set.
+        lock: Held while the state changes, as messages, cells and the app's threads all change it.
+            The parts of an app share one. Nothing waits for a thread while it holds it.
     """
 
     alert = traitlets.Dict().tag(sync=True)
 
+    page_writes: ClassVar[frozenset[str]] = frozenset()
+
     def __init__(self, **traits: Any) -> None:
-        self._teller: Callable[[dict[str, Any]], None] | None = None
+        self.lock = threading.RLock()
+        self._shows_alert: Callable[[dict[str, Any]], None] | None = None
         super().__init__(**traits)
+
+    def open(self) -> None:
+        """Brings the widget up, also after `close`."""
+        if self.layout.comm is None:
+            self.layout.open()
+        super().open()
         self.on_msg(self._on_message)
 
-    def tell_problems_to(self, teller: Callable[[dict[str, Any]], None] | None) -> None:
+    def close(self) -> None:
+        """Takes the widget away: no page shows it, nobody observes it, nothing answers."""
+        opened = self.comm is not None
+        super().close()
+        if opened:
+            self.unobserve_all()
+            self.on_msg(self._on_message, remove=True)
+            self.layout.close()
+
+    # ── problems
+
+    def show_alerts_in(self, show: Callable[[dict[str, Any]], None]) -> None:
         """Has problems shown elsewhere, so that an app of several parts has one place for them.
 
         Args:
-            teller: Gets what `problem` gives, or {} where the alert was dismissed.
+            show: Gets what `problem` gives, or {} where the alert was dismissed.
         """
-        self._teller = teller
+        self._shows_alert = show
 
-    def show_problem(self, error: BaseException, *, action: dict[str, str] | None = None) -> None:
+    def show_problem(
+        self, error: BaseException, *, action: dict[str, str] | None = None, field: str = ""
+    ) -> None:
         """Shows an error.
 
         Args:
             error: What was raised.
             action: Something that the user can do, see `problem`.
+            field: The control of this widget that was refused a value; the sentence stands there.
         """
-        self._show_alert(problem(error, action=action))
+        self._show_alert(problem(error, action=action, field=field))
 
     def _show_alert(self, alert: dict[str, Any]) -> None:
-        if self._teller is not None:
-            self._teller(alert)
+        if self._shows_alert is not None and not alert.get("field"):
+            self._shows_alert(alert)
         else:
             self.alert = alert
 
     def clear_problem(self) -> None:
         """Takes the shown error away."""
-        if self._teller is not None:
-            self._teller({})
-        elif self.alert:
+        if self._shows_alert is not None:
+            self._shows_alert({})
+        if self.alert:
             self.alert = {}
 
-    @guarded
-    def _on_message(self, _widget: Any, content: Any, buffers: Any) -> None:
-        if not isinstance(content, dict):
-            return
-        kind = str(content.get("type", "")).replace("-", "_")
-        hear = getattr(self, f"_hear_{kind}", None)
-        if hear is not None:
-            hear(content, buffers)
+    @contextlib.contextmanager
+    def showing_problems(self) -> Iterator[None]:
+        """Shows what is raised within instead of losing it."""
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - shown to the user
+            self.show_problem(error)
 
-    def _hear_dismiss(self, _content: dict[str, Any], _buffers: Any) -> None:
+    # ── messages
+
+    def _on_message(self, _widget: Any, content: Any, buffers: Any) -> None:
+        kind = content.get("type") if isinstance(content, dict) else None
+        handler = self.handlers.get(kind) if isinstance(kind, str) else None
+        if handler is None:
+            return
+        with self.showing_problems():
+            handler(self, **arguments_of(handler, content, buffers))
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Takes what a page set: traits of ``page_writes`` alone; the rest is sent back.
+
+        Args:
+            sync_data: Values by name of trait.
+        """
+        taken = {n: v for n, v in sync_data.items() if n in self.page_writes}
+        refused = [n for n in sync_data if n in self.keys and n not in taken]
+        try:
+            if taken:
+                super().set_state(taken)
+        except Exception as error:  # noqa: BLE001 - shown to the user
+            refused += taken
+            self.show_problem(error)
+        if refused:
+            self.send_state(refused)
+
+    def _answer(self) -> None:
+        self.send({"type": "pong"})
+
+    def _dismiss(self) -> None:
         self.clear_problem()
 
-    def _hear_problem(self, content: dict[str, Any], _buffers: Any) -> None:
+    def _show_page_problem(self, message: str, remedy: str = "", details: str = "") -> None:
         # Found by the page itself, for example a file that is too large to be sent.
-        self._show_alert(
-            {
-                "message": str(content.get("message", ""))[:1000],
-                "remedy": str(content.get("remedy", ""))[:1000],
-                "traceback": str(content.get("details", ""))[:_LONGEST],
-            }
-        )
+        shown = {
+            "message": message[:1000],
+            "remedy": remedy[:1000],
+            "traceback": details[:_LONGEST],
+        }
+        self._show_alert({**shown, "number": next(_NUMBERS)})
+
+    handlers: ClassVar[Handlers] = {
+        "dismiss": _dismiss,
+        "ping": _answer,
+        "problem": _show_page_problem,
+    }

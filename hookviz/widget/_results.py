@@ -6,14 +6,20 @@ widgets, threads, how anything is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import ctypes
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
+from hookviz.run import Run
 from hookviz.widget._painting import Origin
 
-__all__ = ["Captured", "Results"]
+__all__ = ["TENSOR_BYTES", "Captured", "Results", "return_memory"]
+
+TENSOR_BYTES = 500_000_000
+"""Bytes of captured tensors that are kept of layers that are not ticked any more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,18 +29,27 @@ class Captured:
     Attributes:
         activations: All calls and leaves, in order.
         origin: Where they come from, for figures.
-        run: The `Run` they belong to; None while it is under way.
+        run: The `Run` they belong to, without its tensors; None while it is under way.
         stale: Whether image, model or preprocessing changed since.
     """
 
     activations: tuple[Activation, ...]
     origin: Origin
-    run: Any = None
+    run: Run | None = None
     stale: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(a.tensor.numel() * a.tensor.element_size() for a in self.activations)
 
 
 class Results:
-    """Captured layers by name; newer ones replace older ones."""
+    """Captured layers by name; newer ones replace older ones.
+
+    What is ticked is kept as long as image and model stay; of what is not ticked any more, the
+    latest up to `TENSOR_BYTES`. No older run is kept: a layer holds its own tensors alone.
+    """
 
     def __init__(self) -> None:
         self._layers: dict[str, Captured] = {}
@@ -55,7 +70,9 @@ class Results:
         """All that belongs to the present image and model."""
         return [found for found in self._layers.values() if not found.stale]
 
-    def put(self, activations: Iterable[Activation], origin: Origin, run: Any = None) -> None:
+    def put(
+        self, activations: Iterable[Activation], origin: Origin, run: Run | None = None
+    ) -> None:
         """Takes activations; their layers' older ones are dropped.
 
         Args:
@@ -63,12 +80,25 @@ class Results:
             origin: Where they come from.
             run: The run, once it is over.
         """
+        # Its tensors would stay with it, and an exception keeps the forward's with its traceback.
+        bare = None if run is None else replace(run, activations=(), output=None, error=None)
         layers: dict[str, list[Activation]] = {}
         for activation in activations:
             if activation.kind == "output":
                 layers.setdefault(activation.layer, []).append(activation)
         for name, found in layers.items():
-            self._layers[name] = Captured(tuple(found), origin, run)
+            self._layers.pop(name, None)
+            self._layers[name] = Captured(tuple(found), origin, bare)
+
+    def limit(self, ticked: Collection[str]) -> None:
+        """Lets go of the oldest layers that are not ticked, beyond `TENSOR_BYTES`."""
+        others = {n: found.bytes for n, found in self._layers.items() if n not in ticked}
+        size = sum(others.values())
+        for name, count in others.items():
+            if size <= TENSOR_BYTES:
+                break
+            del self._layers[name]
+            size -= count
 
     def expire(self) -> None:
         """Marks everything as stale."""
@@ -81,3 +111,13 @@ class Results:
     def clear(self) -> None:
         """Lets go of everything."""
         self._layers = {}
+
+
+def return_memory(_cancelled: Any = None) -> None:
+    """Gives freed memory back to the system, where the C library would keep it for later.
+
+    glibc keeps what was freed on a thread in that thread's arena, and a run's tensors are freed
+    on another thread than the one that took them: the process would seem to hold them still.
+    """
+    with contextlib.suppress(Exception):
+        ctypes.CDLL(None).malloc_trim(0)

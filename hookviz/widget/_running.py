@@ -7,22 +7,24 @@ Must not know: how the page looks.
 from __future__ import annotations
 
 import contextlib
-import threading
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hookviz._text import shape_text
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
 from hookviz.models import LoadedModel
 from hookviz.render import PictureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget._layer_tree import row_facts
-from hookviz.widget._pacing import Teller
 from hookviz.widget._painting import Origin
+from hookviz.widget._results import return_memory
 from hookviz.widget._shapes import expected_rows
+from hookviz.widget._worker import Cancelled
 
 if TYPE_CHECKING:
     from hookviz.widget._explorer import Explorer
@@ -33,6 +35,7 @@ LARGE = 1_000_000_000
 """Bytes of activations above which the user is asked first."""
 
 _AUTO_DELAY = 0.3
+_SHOW_INTERVAL = 0.1
 
 
 def origin_of(model: Any, picture: Any, received: Any) -> Origin:
@@ -62,12 +65,16 @@ class Running:
 
     Args:
         app: The app; its results, gallery, tree and status are brought up to date.
+
+    Attributes:
+        waiting: Why a layer that was asked for is not there, for its card, by layer.
+        promised: Whether the cell that displays the app waits for a run.
     """
 
     def __init__(self, app: Explorer) -> None:
         self._app = app
-        self._timer: threading.Timer | None = None
-        self._again = False
+        self.waiting: dict[str, str] = {}
+        self.promised = False
 
     def why_not(self) -> str:
         """Why there can be no run now, in words; "" where there can."""
@@ -97,9 +104,11 @@ class Running:
         side = app.image_input.preprocessing.crop or (224, 224)
         shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
 
-        def task(_cancelled: Any) -> None:
-            found = expected_rows(model, shape)
-            if app.model is model and found.rows:
+        def task(cancelled: Cancelled) -> None:
+            found = expected_rows(model, shape, cancelled)
+            if cancelled():
+                app.jobs.later("expect", task)  # after the run, which goes first
+            elif app.model is model and found.rows:
                 app.expected = found
                 # What a run found out is truer than what was foreseen.
                 known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
@@ -129,9 +138,12 @@ class Running:
             )
             return False
         layers = list(app.tree.selected)
-        if not app.jobs.start("run", lambda cancelled: self._run(layers, cancelled)):
-            return False
-        app.say(f"Running {app.model.name} …", "running", 0, len(layers))
+        with app.lock:
+            text = f"Running {app.model.name} …"
+            if not app.begin("running", text, partial(self._run, layers), len(layers), "layers"):
+                return False
+            self.waiting = dict.fromkeys(layers, "Waiting for the run.")
+            app.show_results()
         return True
 
     def soon(self) -> None:
@@ -140,25 +152,16 @@ class Running:
         app = self._app
         if not app.auto_run or self.why_not():
             return
-        self._timer = threading.Timer(_AUTO_DELAY, self._due)
-        self._timer.daemon = True
-        self._timer.start()
+        app.jobs.later("auto", self._start_if_needed, _AUTO_DELAY)
 
     def stop_waiting(self) -> None:
         """Forgets an automatic run that has not begun."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._app.jobs.forget("auto")
 
-    def _due(self) -> None:
+    def _start_if_needed(self, _cancelled: Any) -> None:
         app = self._app
-        try:
-            if app.jobs.busy:
-                self._again = True
-            elif any(name not in app.results or app.results.stale for name in app.tree.selected):
-                self.start()
-        except Exception as error:  # noqa: BLE001 - on a timer's thread nobody else would see it
-            app.show_problem(error)
+        if any(name not in app.results or app.results.stale for name in app.tree.selected):
+            self.start()
 
     def _run(self, layers: list[str], cancelled: Any) -> None:
         app = self._app
@@ -166,27 +169,37 @@ class Running:
         # A picture that was dropped just before is the one that is meant.
         while not app.image_input.wait(0.05):
             if cancelled():
-                app.say("Cancelled.", "idle")
+                self.waiting = {}
+                app.say("Cancelled.", "idle", outcome="cancelled")
+                app.show_results()
                 return
         model, picture = app.model, app.image
         how = app.image_input.preprocessing
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
         origin = origin_of(model, picture, given)
         arrived: list[Activation] = []
-        self._again = False
+        shown_at, over = 0.0, False
 
-        def show() -> None:
-            so_far = list(arrived)
-            app.results.put(so_far, origin)
-            app.show_results()
-            done = len({a.layer for a in so_far})
-            app.say(f"Running {model.name} …", None, done, len(layers))
-
-        teller = Teller(show, app.show_problem)
+        def show(_cancelled: Any = None) -> None:
+            nonlocal shown_at
+            with app.lock:
+                if over:
+                    return
+                shown_at = time.monotonic()
+                so_far = list(arrived)
+                app.results.put(so_far, origin)
+                app.show_results()
+                done = len({a.layer for a in so_far})
+                app.say(f"Running {model.name} …", None, done, len(layers), unit="layers")
 
         def arrive(activation: Activation) -> None:
             arrived.append(activation)
-            teller.ask()
+            wait = shown_at + _SHOW_INTERVAL - time.monotonic()
+            if wait <= 0:
+                show()
+            else:
+                # This thread is in the forward, and the last of several quick ones cannot wait.
+                app.gallery.painter.later("arrived", show, wait)
 
         try:
             run = run_model(
@@ -199,20 +212,26 @@ class Running:
                 keep_partial=True,
             )
         finally:
-            teller.end()
-        changed = app.image is not picture or app.model is not model
-        app.results.put(run.activations, origin, run)
-        if changed:
-            app.results.expire()
-        elif run.error is None:
-            app.results.drop_stale()
-        self._tell(run)
-        app.take_run(run)
-        self._conclude(run, len(layers))
-        if self._again:
-            self.soon()
+            with app.lock:
+                over = True
+            app.gallery.painter.forget("arrived")
+            self.waiting = {}
+        with app.lock:
+            changed = app.image is not picture or app.model is not model
+            app.results.put(run.activations, origin, run)
+            if changed:
+                app.results.expire()
+            elif run.error is None:
+                app.results.drop_stale()
+            else:
+                verb = "was cancelled" if isinstance(run.error, RunCancelled) else "failed"
+                self.waiting = dict.fromkeys(layers, f"The run {verb} before this layer.")
+            self._add_facts(run)
+            app.take_run(run)
+            self._conclude(run, len(layers))
+        app.jobs.later("memory", return_memory)
 
-    def _tell(self, run: Run) -> None:
+    def _add_facts(self, run: Run) -> None:
         facts: dict[str, dict[str, Any]] = {}
         for name in run.layers:
             calls: dict[int, list[Activation]] = {}
@@ -231,26 +250,27 @@ class Running:
             )
         if run.error is None:
             facts |= {name: row_facts(reason=reason) for name, reason in run.missing.items()}
-        self._app.tree.tell(facts)
+        self._app.tree.add_facts(facts)
 
     def _conclude(self, run: Run, asked: int) -> None:
         app, error, done = self._app, run.error, len(run.layers)
         verbs = "was captured and stays" if done == 1 else "were captured and stay"
-        kept = f"{done} of {asked} layers {verbs}."
+        layers = "1 layer" if asked == 1 else f"{asked} layers"
+        kept = f"{done} of {layers} {verbs}." if done else "no layer was captured."
         if error is None:
             layers = "1 layer" if done == 1 else f"{done} layers"
-            app.say(f"Done in {run.seconds:.2f} s: {layers}.", "idle")
+            app.say(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
         elif isinstance(error, RunCancelled):
-            app.say(f"Cancelled: {kept}", "idle")
+            app.say(f"Cancelled: {kept}", "idle", outcome="cancelled")
         else:
-            app.say(f"Failed: {kept}", "idle")
+            app.say(f"Failed: {kept}", "idle", outcome="failed")
             action = None
             if isinstance(error, DeviceError) and app.model.device.type != "cpu":
-                action = {"label": "Retry on CPU", "do": "retry-cpu"}
-            app.show_problem(_explained(run, error, kept), action=action)
+                action = {"label": "Run on the CPU", "do": "retry-cpu"}
+            app.show_problem(_explained(run, error, kept if done else None), action=action)
 
 
-def _explained(run: Run, error: BaseException, kept: str) -> BaseException:
+def _explained(run: Run, error: BaseException, kept: str | None) -> BaseException:
     """A forward's failure in one sentence that names the layer."""
     if isinstance(error, HookvizError):
         return error
@@ -262,7 +282,10 @@ def _explained(run: Run, error: BaseException, kept: str) -> BaseException:
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     shape = shape_text(run.input.tensor.shape)
     explained = CaptureError(
-        f"The forward failed {where}{kind} for an input of {shape}: {line}.", remedy=kept
+        f"The forward failed {where}{kind} for an input of {shape}: {line}.",
+        remedy=kept,
+        # Where nothing says what the module takes, the size may be the fault.
+        code="size-unknown" if run.model.passed_in and run.model.preprocess is None else "",
     )
     explained.__cause__ = error
     explained.__traceback__ = error.__traceback__

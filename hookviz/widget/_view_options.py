@@ -6,7 +6,7 @@ widgets, activations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hookviz.errors import RenderError
@@ -60,14 +60,16 @@ def view_of(options: GridOptions) -> dict[str, Any]:
 
 
 def changed_options(
-    options: GridOptions, changes: Mapping[str, Any], span: tuple[float, float] | None = None
+    options: GridOptions,
+    changes: Mapping[str, Any],
+    span: Callable[[], tuple[float, float] | None] = lambda: None,
 ) -> GridOptions:
     """Drawing options after the user changed something.
 
     Args:
         options: Those before.
         changes: New values by name, as they come from controls; other names are left out.
-        span: Lowest and highest value to begin a fixed scale with; None is 0 to 1.
+        span: Gives the lowest and highest value to begin a fixed scale with; None is 0 to 1.
 
     Returns:
         The new options.
@@ -76,10 +78,13 @@ def changed_options(
         RenderError: A value is not legal.
 
     Examples:
-        >>> changed_options(GridOptions(), {"scale": "fixed"}, (-1.0, 2.0)).vmax
+        >>> changed_options(GridOptions(), {"scale": "fixed"}, lambda: (-1.0, 2.0)).vmax
         2.0
     """
     wanted = {name: value for name, value in changes.items() if name in _NAMES}
+    for name in ("hide_dead", "overlay"):
+        if not isinstance(wanted.get(name, False), (bool, float)):
+            raise RenderError(f"{name} is {wanted[name]!r}; it must be on or off.")
     for name in ("vmin", "vmax"):
         if name in wanted:
             wanted[name] = _value(name, wanted[name])
@@ -87,7 +92,7 @@ def changed_options(
         wanted["channels"] = str(wanted["channels"] or "").strip() or None
     scale = wanted.get("scale", options.scale)
     if scale == "fixed":
-        low, high = span or (0.0, 1.0)
+        low, high = span() or (0.0, 1.0)
         if low >= high:
             low, high = low - 0.5, low + 0.5
         for name, start in (("vmin", low), ("vmax", high)):

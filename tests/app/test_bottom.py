@@ -55,10 +55,10 @@ def test_a_meta_tensor_is_refused_in_a_sentence():
 
 
 def test_texts():
-    assert [bytes_text(n) for n in (0, 999, 1000, 9_990_000, 1e12)] == [
+    assert [bytes_text(n) for n in (0, 9_999, 12_345, 9_990_000, 1e12)] == [
         "0 bytes",
-        "999 bytes",
-        "1.0 kB",
+        "9,999 bytes",
+        "12 kB",
         "10.0 MB",
         "1,000 GB",
     ]

@@ -80,30 +80,6 @@ def test_quantised_outputs() -> None:
     assert cap.output("").tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (lambda x: x.to_sparse(), r"sparse tensor \(torch.sparse_coo\)"),
-        (lambda x: (x, x.to_sparse_csr()), r"output \[1\] of layer '0'.*torch.sparse_csr"),
-        (lambda x: torch.nested.nested_tensor([x, x]), "nested tensor"),
-    ],
-)
-def test_sparse_and_nested_tensors_are_refused_by_name(
-    function: Callable[[Tensor], Any], said: str, traces: Traces
-) -> None:
-    net = nn.Sequential(Gives(function))
-    x = torch.eye(2)
-    with warnings.catch_warnings():
-        # torch announces that both kinds are in beta.
-        warnings.simplefilter("ignore", UserWarning)
-        function(x)
-        with pytest.raises(CaptureError, match=said) as caught, Capture(net, "0"):
-            net(x)
-    assert "layer '0'" in str(caught.value)
-    assert "transform" in str(caught.value)
-    assert traces(net) == 0
-
-
 def test_a_transform_makes_sparse_tensors_dense() -> None:
     net = Gives(lambda x: x.to_sparse())
     with Capture(net, "", transform=lambda t: t.to_dense()) as cap:
@@ -156,15 +132,8 @@ def test_a_packed_sequence() -> None:
     assert cap.structure("0").startswith("(PackedSequence(data: [8, 4], batch_sizes: [5]")
 
 
-@pytest.mark.parametrize("transform", [torch.func.vmap, lambda f: torch.func.jacrev(f)])
-def test_transforms_of_functions_are_refused(transform: Any, traces: Traces) -> None:
+def test_functional_call_is_an_ordinary_forward() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-    with (
-        pytest.raises(CaptureError, match=r"torch\.func.*outside of the transform"),
-        Capture(net, "0"),
-    ):
-        transform(net)(torch.ones(2, 3))
-    assert traces(net) == 0
     with Capture(net, "0") as cap:
         torch.func.functional_call(net, dict(net.named_parameters()), torch.ones(2, 3))
     assert len(cap.activations) == 1

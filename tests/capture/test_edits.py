@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from hookviz.activation import Activation
 from hookviz.capture import (
-    Activation,
     Capture,
     add_noise,
     clamp_gradients,
@@ -515,10 +515,13 @@ def test_channels_of_tensors_that_have_no_dense_array(make, found):
         (lambda: zero_channels("0", []), "not none"),
         (lambda: zero_channels("0", [1.5]), "not 1.5"),
         (lambda: zero_channels("0", True), "not True"),
-        (lambda: zero_channels("0", 1, call=0), "call=0 is no call"),
-        (lambda: add_noise("0", -1.0), "std=-1.0"),
-        (lambda: clamp_gradients("0", 0.0), "limit=0.0"),
-        (lambda: clamp_gradients("0", 1.0, of="weight"), "of='weight'"),
+        (lambda: zero_channels("0", 1, call=0), "call must be a whole number from 1, not 0"),
+        (lambda: add_noise("0", -1.0), "std must be a finite number >= 0, not -1.0"),
+        (lambda: clamp_gradients("0", 0.0), "limit must be a number > 0, not 0.0"),
+        (
+            lambda: clamp_gradients("0", 1.0, of="weight"),
+            "of must be 'output' or 'input', not 'weight'",
+        ),
         (lambda: replace_output("0", 3.0), "a function, a tensor or an Activation, not float"),
         (lambda: patch([1.0], "0"), "not list"),
         (lambda: edit(small(), "0"), "edit takes edits, not str"),

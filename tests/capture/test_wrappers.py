@@ -85,7 +85,9 @@ def test_policies_for_several_calls():
     both = FeatureExtractor(net, ["act", ""], calls="all")(x.clone())
     assert [t.tolist() for t in both["act"]] == [[3.0, 0.5], [2.0, 0.0]]
     assert [t.tolist() for t in both[""]] == [[2.0, 0.0]]
-    with pytest.raises(CaptureError, match="calls='none' is unknown"):
+    with pytest.raises(
+        CaptureError, match="calls must be 'error', 'first', 'last' or 'all', not 'none'"
+    ):
         FeatureExtractor(net, "act", calls="none")
 
 
@@ -289,7 +291,7 @@ def test_max_batches_and_iterables_without_length():
     assert seen == [(1, None), (2, None), (3, None)]
     assert len(pulled) == 6
     for bad in (0, -1, True):
-        with pytest.raises(CaptureError, match="no number of batches"):
+        with pytest.raises(CaptureError, match="max_batches must be a whole number from 1"):
             extract_features(Fed(), "layer", [], max_batches=bad)
 
 
@@ -331,7 +333,7 @@ def test_several_calls_per_forward():
     with pytest.raises(LayerError, match="ran 2 times"):
         extract_features(Twice(), "act", loader)
     assert extract_features(Twice(), "act", loader, calls="last")["act"].tolist() == [[2.0]] * 2
-    with pytest.raises(CaptureError, match="'first', 'last' or 'error'"):
+    with pytest.raises(CaptureError, match="calls must be 'error', 'first' or 'last', not 'all'"):
         extract_features(Twice(), "act", loader, calls="all")
 
 
@@ -426,7 +428,7 @@ def test_depth_layers_and_order():
     assert [r.layer for r in chosen.rows] == ["first"]
     with pytest.raises(LayerError, match="'blok'"):
         VerboseExecution(net, layers="blok")
-    with pytest.raises(CaptureError, match="depth=-1"):
+    with pytest.raises(CaptureError, match="depth must be a whole number from 0, not -1"):
         VerboseExecution(net, depth=-1)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export import RunFacts
 
 

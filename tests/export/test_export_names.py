@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export._names import (
     NameBook,

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export import RunFacts, needs_inputs, read_png_facts, reproduce_png, write_export
-from hookviz.export._png import text_chunks, with_texts
+from hookviz.export._png import _chunk, text_chunks
 from hookviz.render import GridOptions
 
 Make = Callable[..., Activation]
@@ -156,6 +157,16 @@ def test_other_values_differ_in_pixels_and_facts(
     assert "pixels differ, the first at column" in told
 
 
+def with_texts(data: bytes, texts: Mapping[str, str]) -> bytes:
+    """The same pixels with these texts."""
+    info, file = PngInfo(), io.BytesIO()
+    for key, text in texts.items():
+        info.add_text(key, text)
+    with Image.open(io.BytesIO(data)) as image:
+        image.save(file, "PNG", pnginfo=info)
+    return file.getvalue()
+
+
 def edited(path: Path, x: int, y: int) -> bytes:
     texts = read_png_facts(path)
     with Image.open(path) as image:
@@ -163,7 +174,7 @@ def edited(path: Path, x: int, y: int) -> bytes:
     pixels[y, x] ^= 1
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
-    return with_texts(file.getvalue(), text_chunks(texts))
+    return with_texts(file.getvalue(), texts)
 
 
 @pytest.mark.parametrize("what", ["grids", "channels", "contact", "input"])
@@ -215,7 +226,7 @@ def test_an_edited_text_is_found(
 ) -> None:
     path = written(tmp_path, facts, activations, "grids")[0]
     texts = read_png_facts(path) | {"layer": "another"}
-    data = with_texts(path.read_bytes(), text_chunks(texts))
+    data = with_texts(path.read_bytes(), texts)
     found = reproduce_png(data, Again(facts, activations))
     assert not found.identical
     assert found.differences == (
@@ -277,7 +288,7 @@ def test_a_damaged_record_is_one_sentence(
 ) -> None:
     path = written(tmp_path, facts, activations, "grids", layers="relu")[0]
     text = damage if isinstance(damage, str) else json.dumps(damage)
-    data = with_texts(path.read_bytes(), text_chunks(read_png_facts(path) | {"record": text}))
+    data = with_texts(path.read_bytes(), read_png_facts(path) | {"record": text})
     with pytest.raises(ExportError) as caught:
         reproduce_png(data, Again(facts, activations))
     assert part in str(caught.value)
@@ -290,9 +301,14 @@ def test_damaged_options_are_one_sentence(
     tmp_path: Path, facts: RunFacts, activations: list[Activation], options: str
 ) -> None:
     path = written(tmp_path, facts, activations, "grids", layers="relu")[0]
-    data = with_texts(path.read_bytes(), text_chunks(read_png_facts(path) | {"options": options}))
+    data = with_texts(path.read_bytes(), read_png_facts(path) | {"options": options})
     with pytest.raises(ExportError, match="'options'"):
         reproduce_png(data, Again(facts, activations))
+
+
+def with_chunks(png: bytes, texts: Mapping[str, str]) -> bytes:
+    """The same file with these texts, whether or not its pixels can be decoded."""
+    return png[:33] + text_chunks(texts) + png[33:]
 
 
 def test_a_picture_too_large_to_compare_is_refused_before_it_is_decoded(
@@ -301,25 +317,33 @@ def test_a_picture_too_large_to_compare_is_refused_before_it_is_decoded(
     path = written(tmp_path, facts, activations, "input")[0]
     file = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(file, "PNG")
-    data = with_texts(file.getvalue(), text_chunks(read_png_facts(path)))
+    data = with_chunks(file.getvalue(), read_png_facts(path))
     with pytest.raises(ExportError, match="20000×20000 pixels"):
         reproduce_png(data, Again(facts, activations))
 
 
+@pytest.mark.parametrize(
+    ("pixels", "part"), [(None, "it holds no pixels"), (b"junk", "pixels cannot be read")]
+)
 def test_pixels_that_cannot_be_decoded_are_told(
-    tmp_path: Path, facts: RunFacts, activations: list[Activation]
+    tmp_path: Path,
+    facts: RunFacts,
+    activations: list[Activation],
+    pixels: bytes | None,
+    part: str,
 ) -> None:
     path = written(tmp_path, facts, activations, "input")[0]
     texts = read_png_facts(path)
-    data = with_texts(_without_pixels(), text_chunks(texts))
-    with pytest.raises(ExportError, match="pixels cannot be read"):
+    data = with_chunks(_with_pixels(pixels), texts)
+    with pytest.raises(ExportError, match=part):
         reproduce_png(data, Again(facts, activations))
 
 
-def _without_pixels() -> bytes:
+def _with_pixels(packed: bytes | None) -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (3, 2)).save(file, "PNG")
     data = file.getvalue()
     start = data.index(b"IDAT") - 4
     end = data.index(b"IEND") - 4
-    return data[:start] + data[end:]
+    chunk = b"" if packed is None else _chunk(b"IDAT", packed)
+    return data[:start] + chunk + data[end:]

@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import (
     ExportCancelled,
@@ -27,9 +27,9 @@ from hookviz.export import (
     write_export,
 )
 from hookviz.export import (
-    _files as files,
+    _folder as files,
 )
-from hookviz.export._files import PART_NAME
+from hookviz.export._folder import PART_NAME
 
 Make = Callable[..., Activation]
 EVERYTHING = {"grids", "channels", "values", "contact", "input"}
@@ -86,18 +86,43 @@ def test_a_cancelled_export_says_what_was_finished(
     assert not [t for t in threading.enumerate() if t.name.startswith("hookviz-export")]
 
 
-def test_values_are_cancelled_within_a_file(tmp_path: Path, facts: RunFacts, record: Make) -> None:
-    big = record(tensor=torch.zeros(1, 1, 4096, 4096))
-    asked = 0
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_values_are_cancelled_between_files(
+    tmp_path: Path, facts: RunFacts, activations: list[Activation], form: str
+) -> None:
+    seen: list[str] = []
+    with pytest.raises(ExportCancelled, match="1 of 3 files were finished") as caught:
+        write_export(
+            facts,
+            activations,
+            tmp_path,
+            what="values",
+            values=form,
+            progress=lambda done, total, name: seen.append(name),
+            cancelled=lambda: bool(seen),
+        )
+    assert [path.name for path in caught.value.files] == seen
 
-    def cancelled() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 8
 
-    with pytest.raises(ExportCancelled, match="no file was finished"):
-        write_export(facts, [big], tmp_path, what="values", cancelled=cancelled)
-    assert names(tmp_path) == set()
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_whatever_ends_an_export_its_files_are_listed_and_no_thread_stays(
+    tmp_path: Path,
+    facts: RunFacts,
+    activations: list[Activation],
+    ending: type[BaseException],
+) -> None:
+    def progress(done: int, total: int, name: str) -> None:
+        if done == 2:
+            raise ending
+
+    with pytest.raises(ending):
+        write_export(facts, activations, tmp_path, what="channels", progress=progress)
+    (folder,) = tmp_path.iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert ending.__name__ in manifest["stopped"]
+    assert set(manifest["files"]) == names(folder) - {"manifest.json"}
+    assert len(manifest["files"]) >= 2
+    assert not [t for t in threading.enumerate() if t.name.startswith("hookviz-export")]
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_whole_files(
@@ -158,7 +183,7 @@ def test_a_fault_in_drawing_leaves_no_empty_folder(
     def fail(*_arguments: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("hookviz.export._execution.grid_picture", fail)
+    monkeypatch.setattr("hookviz.export._builtin_parts.grid_picture", fail)
     with pytest.raises(MemoryError):
         write_export(facts, activations, tmp_path)
     assert names(tmp_path) == set()
@@ -190,7 +215,7 @@ _CHILD = """
 import sys
 from datetime import UTC, datetime
 import torch
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.export import RunFacts, write_export
 from hookviz.render import GridOptions
 facts = RunFacts("m", "w", "h", True, "i.png", "s", "p", "cpu", "float32", "2", "0.1.0",

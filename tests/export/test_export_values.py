@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ import safetensors
 import safetensors.torch
 import torch
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export._values import write_values
+from hookviz.export._folder import whole_file
+from hookviz.export._values import TensorError, write_values
 
 
 def record(tensor: torch.Tensor) -> Activation:
@@ -21,9 +24,12 @@ def record(tensor: torch.Tensor) -> Activation:
 
 
 def written(tensor: torch.Tensor, form: str, texts: dict[str, str] | None = None) -> bytes:
-    file = io.BytesIO()
-    write_values(file, record(tensor), texts or {"layer": "слой"}, form)  # type: ignore[arg-type]
-    return file.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "values"
+        with whole_file(path) as file:
+            write_values(file, record(tensor), texts or {"layer": "слой"}, form)  # type: ignore[arg-type]
+        assert list(Path(folder).iterdir()) == [path]
+        return path.read_bytes()
 
 
 PLAIN = [
@@ -98,32 +104,53 @@ def test_sparse_tensors_are_written_dense() -> None:
     assert np.array_equal(np.load(io.BytesIO(written(tensor, "npz")))["values"], np.eye(3))
 
 
-def test_complex_values_need_npz() -> None:
-    tensor = torch.tensor([1 + 2j])
-    assert np.load(io.BytesIO(written(tensor, "npz")))["values"][0] == 1 + 2j
-    with pytest.raises(ExportError, match=r"complex64.*npz"):
-        written(tensor, "safetensors")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_values_stay_complex(dtype: torch.dtype) -> None:
+    tensor = torch.tensor([1 + 2j], dtype=dtype)
+    for tried in (tensor, tensor.conj()):
+        found = np.load(io.BytesIO(written(tried, "npz")))["values"]
+        assert found.dtype == tensor.numpy().dtype
+        assert found[0] == complex(tried[0])
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_half_precision_complex_values_keep_their_imaginary_part() -> None:
+    tensor = torch.tensor([1 + 2j]).to(torch.complex32)
+    assert np.load(io.BytesIO(written(tensor, "npz")))["values"].tolist() == [1 + 2j]
+
+
+UNDRAWABLE = torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "form", "other"),
+    [
+        (torch.zeros(2, dtype=torch.complex128), "safetensors", "npz"),
+        (UNDRAWABLE, "npz", "safetensors"),
+    ],
+)
+def test_the_form_that_is_advised_does_hold_the_tensor(
+    tensor: torch.Tensor, form: str, other: str
+) -> None:
+    with pytest.raises(TensorError, match=rf"{tensor.dtype!s}.*Use values='{other}'"):
+        written(tensor, form)
+    assert written(tensor, other)
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_a_tensor_without_values_is_one_sentence(form: str) -> None:
+    with pytest.raises(TensorError, match="meta device"):
+        written(torch.zeros(2, device="meta"), form)
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_files_have_the_rights_that_new_files_have_here(form: str, tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"")
+    with whole_file(tmp_path / "values") as file:
+        write_values(file, record(torch.zeros(2)), {}, form)  # type: ignore[arg-type]
+    assert (tmp_path / "values").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_an_unknown_form_is_told() -> None:
     with pytest.raises(ExportError, match=r"'pickle'.*'npz' and 'safetensors'"):
         written(torch.zeros(1), "pickle")
-
-
-@pytest.mark.parametrize("form", ["npz", "safetensors"])
-def test_writing_can_be_stopped_within_a_file(form: str) -> None:
-    class Stop(Exception):
-        pass
-
-    calls = 0
-
-    def proceed() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise Stop
-
-    file = io.BytesIO()
-    with pytest.raises(Stop):
-        write_values(file, record(torch.zeros(20_000_000)), {}, form, proceed)  # type: ignore[arg-type]
-    assert len(file.getvalue()) < 40_000_000

@@ -15,11 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export import RunFacts, draw_activation, read_png_facts, write_export
-from hookviz.export import _execution as execution
-from hookviz.export._png import png_size
 from hookviz.render import GridOptions, single_channel
 
 Make = Callable[..., Activation]
@@ -318,7 +316,8 @@ def test_a_grid_is_as_wide_as_promised_and_leaves_pyplot_alone(
     before = plt.get_fignums()
     for width in (600, 1200):
         result = write_export(facts, [record("a/b")], tmp_path, options=GridOptions(width=width))
-        assert png_size(result.files[0].read_bytes())[0] == width
+        with Image.open(result.files[0]) as image:
+            assert image.width == width
         assert result.files[0].parent.parent == tmp_path
         assert result.files[0].name == "003_a-b_Conv2d_grid_p1of1.png"
     assert plt.get_fignums() == before
@@ -542,7 +541,7 @@ def test_a_diverging_colour_table_is_symmetric_also_in_single_channels(
 def test_many_channels_in_bundles_are_all_written_in_their_own_files(
     tmp_path: Path, facts: RunFacts, record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "_BUNDLE_FILES", 3)
+    monkeypatch.setattr("hookviz.export._builtin_parts._BUNDLE_FILES", 3)
     monkeypatch.setattr("hookviz.export._channels._BATCH", 40)
     tensor = torch.arange(23.0)[None, :, None, None].expand(1, 23, 2, 3).contiguous()
     options = GridOptions(scale="fixed", vmin=0, vmax=255, cmap="gray", style="light")

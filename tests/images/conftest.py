@@ -40,12 +40,12 @@ def chunk() -> Callable[[bytes, bytes], bytes]:
 
 @pytest.fixture
 def png(chunk: Callable[[bytes, bytes], bytes]) -> Callable[..., bytes]:
-    """A PNG by hand: width, height, bits, colour type, filtered rows, other chunks before them."""
+    """A PNG by hand: width, height, bits, color type, filtered rows, other chunks before them."""
 
     def do(
-        width: int, height: int, bits: int, colour: int, rows: bytes, *extra: tuple[bytes, bytes]
+        width: int, height: int, bits: int, color: int, rows: bytes, *extra: tuple[bytes, bytes]
     ) -> bytes:
-        header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+        header = struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0)
         return b"".join((
             b"\x89PNG\r\n\x1a\n",
             chunk(b"IHDR", header),

@@ -24,14 +24,14 @@ def notes(picture):
     return " ".join(picture.notes)
 
 
-# A28: odd image files.
+# odd image files.
 
 
 @pytest.mark.parametrize(
     "mode",
     ["RGBA", "LA", "L", "1", "P", "PA", "RGB", "I;16", "I", "F", "CMYK", "YCbCr", "HSV", "LAB"],
 )
-def test_a28_every_mode_becomes_three_channels(mode, encode):
+def test_every_mode_becomes_three_channels(mode, encode):
     image = (
         Image.new(mode, (9, 7))
         if mode in ("LAB", "PA")
@@ -44,12 +44,12 @@ def test_a28_every_mode_becomes_three_channels(mode, encode):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_a28_png_of_every_mode(mode, encode):
+def test_png_of_every_mode(mode, encode):
     picture = read_image(encode(Image.new(mode, (5, 4)), "PNG"), name="odd.png")
     assert (picture.image.mode, picture.size, picture.format) == ("RGB", (5, 4), "PNG")
 
 
-def test_a28_sixteen_bit_ramp_is_scaled_not_clipped(encode):
+def test_sixteen_bit_ramp_is_scaled_not_clipped(encode):
     ramp = np.linspace(0, 65535, 256 * 4).round().astype(np.uint16).reshape(4, 256)
     levels = np.asarray(read_image(encode(Image.fromarray(ramp), "PNG")).image)
     assert np.array_equal(levels[..., 0], np.rint(ramp / 257.0).astype(np.uint8))
@@ -57,7 +57,7 @@ def test_a28_sixteen_bit_ramp_is_scaled_not_clipped(encode):
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_a28_sixteen_bit_tiff_in_both_orders(order):
+def test_sixteen_bit_tiff_in_both_orders(order):
     values = np.array([[0, 257, 32896, 65535]], np.uint16)
     data = tiff(4, 1, values.astype(order + "u2").tobytes(), bits=16, order=order)
     assert np.asarray(read_image(data).image)[0, :, 0].tolist() == [0, 1, 128, 255]
@@ -75,7 +75,7 @@ def test_twelve_bit_tiff_uses_its_own_range():
     assert np.asarray(read_image(data).image)[0, :, 0].tolist() == [255, 0]
 
 
-def test_a28_exif_orientation_6_turns_the_picture(quarters, encode):
+def test_exif_orientation_6_turns_the_picture(quarters, encode):
     exif = Image.Exif()
     exif[0x0112] = 6
     picture = read_image(encode(quarters, "JPEG", exif=exif, quality=95), name="turned.jpg")
@@ -152,7 +152,7 @@ def test_heic_by_the_optional_plugin(quarters):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "AVIF", "ICO"])
-def test_a28_transparent_pixels_show_white_not_their_hidden_colour(kind, encode):
+def test_transparent_pixels_show_white_not_their_hidden_color(kind, encode):
     image = Image.new("RGBA", (16, 16), (255, 0, 0, 0))
     image.paste((0, 0, 255, 255), (8, 0, 16, 16))
     options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
@@ -207,7 +207,7 @@ def test_gif_transparency(encode):
 
 
 @pytest.mark.parametrize(
-    ("bits", "colour", "row", "key"),
+    ("bits", "color", "row", "key"),
     [
         (8, 0, b"\x07\x09", struct.pack(">H", 7)),
         (8, 2, b"\x01\x02\x03\x04\x05\x06", struct.pack(">HHH", 1, 2, 3)),
@@ -218,9 +218,9 @@ def test_gif_transparency(encode):
         (1, 0, b"\x80", struct.pack(">H", 1)),
     ],
 )
-def test_a_colour_key_makes_its_pixels_white(bits, colour, row, key, png):
-    # The first of two pixels has the key's colour, the second has another one.
-    picture = read_image(png(2, 1, bits, colour, b"\x00" + row, (b"tRNS", key)))
+def test_a_color_key_makes_its_pixels_white(bits, color, row, key, png):
+    # The first of two pixels has the key's color, the second has another one.
+    picture = read_image(png(2, 1, bits, color, b"\x00" + row, (b"tRNS", key)))
     assert picture.image.getpixel((0, 0)) == WHITE
     assert picture.image.getpixel((1, 0)) != WHITE
     assert "laid on white" in notes(picture)
@@ -282,7 +282,7 @@ def test_sixteen_bit_pgm():
     assert np.asarray(read_image(data).image)[0, :, 0].tolist() == [0, 1, 2]
 
 
-# Colours.
+# Colors.
 
 
 def p3_profile() -> bytes:
@@ -303,7 +303,7 @@ def test_an_icc_profile_is_converted_to_srgb(kind, encode):
     image = Image.new("RGB", (16, 16), (250, 5, 5))
     picture = read_image(encode(image, kind, icc_profile=p3_profile(), quality=98))
     assert close(picture.image.getpixel((8, 8)), (5, 250, 5), 16)
-    assert "colour profile" in notes(picture)
+    assert "color profile" in notes(picture)
 
 
 def test_an_srgb_profile_leaves_every_pixel_as_it_is(encode):

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import re
+import types
 
 import numpy as np
 import pytest
@@ -95,46 +98,6 @@ def test_a_chain_of_transforms():
     assert torch.equal(network_input(photo, late).tensor[0], late(photo.image))
 
 
-class Like:
-    """What has a preset's attributes is read as one."""
-
-    crop_size = (200, 240)
-    resize_size = 256
-    mean = (0.1, 0.2, 0.3)
-    std = 0.5
-    interpolation = "bicubic"
-    antialias = True
-
-
-def test_attributes_like_a_presets():
-    found = Preprocessing.from_transforms(Like())
-    assert found == Preprocessing(
-        256, (200, 240), "crop", (0.1, 0.2, 0.3), (0.5, 0.5, 0.5), "bicubic"
-    )
-
-
-def test_timm_data_config():
-    config = {
-        "input_size": (3, 224, 224),
-        "interpolation": "bicubic",
-        "mean": (0.5, 0.5, 0.5),
-        "std": (0.5, 0.5, 0.5),
-        "crop_pct": 0.9,
-        "crop_mode": "center",
-    }
-    found = Preprocessing.from_transforms(config)
-    assert (found.resize, found.crop, found.interpolation) == (248, (224, 224), "bicubic")
-    timm = pytest.importorskip("timm.data")
-    photo = sample_image()
-    for mode in ("center", "squash"):
-        config["crop_mode"] = mode
-        theirs = timm.create_transform(**config, is_training=False)
-        given = network_input(photo, config).tensor[0]
-        assert torch.equal(given, theirs(photo.image)), mode
-        if mode == "center":
-            assert torch.equal(network_input(photo, theirs).tensor[0], given)
-
-
 def halved(image):
     return F.pil_to_tensor(image.resize((50, 40))).float() * 3 - 7
 
@@ -145,21 +108,66 @@ def halved(image):
         halved,
         T.Compose([T.Resize(60), T.CenterCrop(50), T.Grayscale(3), T.ToTensor()]),
         T.Compose([T.CenterCrop(20), T.ToTensor()]),
-        T.Compose([T.ToTensor(), T.Resize(20, antialias=True)]),
-        T.Compose([T.Resize(20, max_size=40), T.ToTensor()]),
-        T.Compose([T.Resize(20), T.Resize(10), T.ToTensor()]),
+        T.Compose([T.Resize(20, max_size=21), T.ToTensor()]),
+        v2.Compose([v2.Resize(64), v2.RandomHorizontalFlip(1.0), v2.ToImage()]),
     ],
 )
-def test_what_cannot_be_looked_into_is_called(preset):
+def test_what_cannot_be_explained_is_called_and_where_it_lies_is_unknown(preset):
     photo = sample_image()
     given = network_input(photo, preset)
-    assert torch.equal(given.tensor[0], preset(photo.image))
-    assert given.box == (0, 0, 451, 300)
+    assert torch.equal(given.tensor[0], preset(photo.image).to(torch.float32))
+    assert (given.box, given.seen, given.framed) == (None, None, None)
     assert "preprocessed by" in given.description
-    levels = np.asarray(given.picture())
-    assert (levels.min(), levels.max()) == (0, 255)
     with pytest.raises(ImageError, match="cannot be changed"):
         dataclasses.replace(given.preprocessing, fit="squash", crop=(3, 3))
+    with pytest.raises(ImageError, match="cannot be changed"):
+        given.preprocessing.fitted("pad")
+
+
+def test_values_without_an_explanation_are_shown_from_the_lowest_to_the_highest():
+    levels = np.asarray(network_input(sample_image(), halved).picture())
+    assert (levels.min(), levels.max()) == (0, 255)
+
+
+@pytest.mark.parametrize(
+    ("chain", "box"),
+    [
+        (T.Compose([T.ToTensor(), T.Resize(20, antialias=True)]), (0, 0, 451, 300)),
+        (T.Compose([T.Resize(20), T.Resize(10), T.ToTensor()]), (0, 0, 451, 300)),
+        (T.Compose([T.Compose([T.Resize(30), T.CenterCrop(30)]), T.ToTensor()]), (75, 0, 375, 300)),
+    ],
+)
+def test_what_can_be_read_off_a_chain_says_where_the_input_lies(chain, box):
+    photo = sample_image()
+    given = network_input(photo, chain)
+    assert torch.equal(given.tensor[0], chain(photo.image))
+    assert given.box == pytest.approx(box, abs=8)
+    levels = chain(photo.image).mul(255).round().clamp(0, 255)
+    assert np.array_equal(np.asarray(given.picture()), levels.numpy().transpose(1, 2, 0))
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        v2.Compose([v2.ToImage(), v2.Resize(64)]),
+        v2.Compose([v2.ToImage(), v2.Resize(64), v2.ToDtype(torch.float32)]),
+        T.PILToTensor(),
+        np.array,
+        lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).int(),
+    ],
+)
+def test_values_up_to_255_are_never_divided_in_silence(pipeline):
+    photo = sample_image()
+    given = network_input(photo, pipeline)
+    wanted = torch.as_tensor(pipeline(photo.image))
+    wanted = wanted if wanted.shape[0] == 3 else wanted.permute(2, 0, 1)
+    assert given.tensor.dtype == torch.float32
+    assert torch.equal(given.tensor[0], wanted.to(torch.float32))
+    assert given.tensor.max() > 200
+    if not wanted.is_floating_point():
+        assert "not scaled to 0..1" in given.description
+        levels = wanted.permute(1, 2, 0).to(torch.uint8).numpy()
+        assert np.array_equal(np.asarray(given.picture()), levels)
 
 
 def test_a_function_may_give_one_channel_and_a_batch_of_one():
@@ -176,23 +184,182 @@ def test_a_function_may_give_one_channel_and_a_batch_of_one():
     )
 
 
+def test_a_function_in_float64_keeps_its_digits_for_a_model_in_float64():
+    third = network_input(
+        sample_image(),
+        lambda _: torch.full((3, 4, 4), 1 / 3, dtype=torch.float64),
+        dtype=torch.float64,
+    )
+    assert third.tensor[0, 0, 0, 0].item() == 1 / 3
+
+
+def test_what_a_function_gives_is_copied():
+    kept = torch.ones(3, 4, 4)
+    network_input(sample_image(), lambda _: kept).tensor.zero_()
+    assert kept.sum() == 48
+
+
+class CallableWithSizes:
+    """Has the attributes of a preset, and does something else when it is called."""
+
+    crop_size = (200, 240)
+    resize_size = 256
+    mean = (0.1, 0.2, 0.3)
+    std = 0.5
+
+    def __call__(self, image):
+        return T.functional.to_tensor(image.resize((9, 7)))
+
+
+def test_attributes_are_not_guessed_from():
+    given = network_input(sample_image(), CallableWithSizes())
+    assert given.tensor.shape == (1, 3, 7, 9)
+    assert given.box is None
+    with pytest.raises(ImageError, match=r"is a SimpleNamespace; legal are a callable"):
+        Preprocessing.from_transforms(types.SimpleNamespace(crop_size=3, mean=0, std=1))
+
+
+def test_a_preset_whose_sizes_were_changed_is_called_as_it_is_now():
+    preset = get_model_weights("vgg16").IMAGENET1K_V1.transforms()
+    preset.crop_size, preset.resize_size = [96, 128], [130]
+    given = network_input(sample_image(), preset)
+    assert torch.equal(given.tensor[0], preset(sample_image().image))
+    assert given.preprocessing.crop == (96, 128)
+
+
+def test_a_known_preprocessing_can_be_fitted_otherwise():
+    preset = get_model_weights("vgg16").IMAGENET1K_V1.transforms()
+    how = Preprocessing.from_transforms(preset).fitted("pad")
+    assert how == Preprocessing.for_size((224, 224), "pad")
+    assert Preprocessing(mean=(0.5,), std=(0.5,)).fitted("squash", 28).crop == (28, 28)
+    assert Preprocessing(256, (224, 224), "crop").fitted("none").resize == 256
+    assert Preprocessing(crop=(20, 30), fit="squash").fitted("none").resize == 20
+
+
 @pytest.mark.parametrize(
     ("preset", "words"),
     [
-        (lambda image: image, "<lambda> gave a Image"),
+        (lambda image: image, "<lambda> gave an Image.*ToTensor"),
+        (T.Resize(3), "Resize gave an Image.*ToTensor"),
         (lambda image: torch.zeros(2, 3, 4, 4), r"\(2, 3, 4, 4\)"),
-        (lambda image: torch.zeros(3, 4, 4, dtype=torch.uint8), "uint8"),
+        (lambda image: torch.zeros(4, 4), r"\(4, 4\)"),
+        (lambda image: torch.zeros(3, 4, 4, dtype=torch.complex64), "complex64"),
+        (lambda image: torch.zeros(3, 0, 4), r"\(3, 0, 4\)"),
+        (lambda image: np.array(["a"]), "an array"),
+        (lambda image: {"values": 3}, "mapping with the keys 'values'"),
+        (lambda image: None, "gave a NoneType"),
         (lambda image: 1 / 0, "failed: division by zero"),
+        (lambda: torch.zeros(3, 4, 4), "failed: .*takes 0 positional arguments"),
         ({"size": 3}, "mapping"),
+        ({}, "mapping with the keys none"),
         (7, "int"),
+        (T.ToTensor, "the class ToTensor"),
     ],
 )
 def test_what_is_no_preprocessing_is_refused(preset, words):
-    with pytest.raises(ImageError, match=words):
+    with pytest.raises(ImageError) as caught:
         network_input(sample_image(), preset)
+    assert re.search(words, str(caught.value))
 
 
-# The box, and back to a picture.
+# Steps of one's own.
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 0}, "size=0 is not a size"),
+        ({"size": "28"}, "size='28' is not a size"),
+        ({"size": (28, 28, 1)}, "give .height, width."),
+        ({"size": True}, "size=True is not a size"),
+        ({"size": None}, "size=None is not a size"),
+        ({"channels": 2}, "channels=2 is unknown; give 3 for color or 1 for grey"),
+        ({"mean": (0.5, 0.5)}, "mean has 2 values; an input of 3 channels needs 3"),
+        ({"mean": "grey"}, "mean='grey' is not a list of numbers"),
+        ({"mean": [None]}, "mean=.None. is not a list of numbers"),
+        ({"channels": 1, "std": (1, 1, 1)}, "std has 3 values; an input of 1 channel needs 1"),
+        ({"std": 0}, "no value may be zero"),
+        ({"mean": float("inf")}, "finite"),
+        ({"fit": "zoom"}, "fit='zoom' is unknown"),
+    ],
+)
+def test_each_fault_of_a_size_is_one_sentence(options, words):
+    with pytest.raises(ImageError, match=words):
+        Preprocessing.for_size(**{"size": 28, **options})
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "squash", "border", "cover", "none"])
+def test_grey_is_what_pillow_calls_grey(fit):
+    photo = sample_image()
+    how = Preprocessing.for_size(28, fit, channels=1, mean=0.1307, std=0.3081)
+    given = network_input(photo, how)
+    assert given.tensor.shape[:2] == (1, 1)
+    assert "grey" in given.description
+    steps = [T.Grayscale(), T.Resize((28, 28)), T.ToTensor(), T.Normalize((0.1307,), (0.3081,))]
+    if fit == "squash":
+        assert torch.equal(given.tensor[0], T.Compose(steps)(photo.image))
+    shown = np.asarray(given.picture())
+    assert (shown[..., 0] == shown[..., 1]).all()
+
+
+# What torch is set to.
+
+
+@contextlib.contextmanager
+def setting(change, value, back):
+    change(value)
+    try:
+        yield
+    finally:
+        change(back)
+
+
+SETTINGS = {
+    "meta": lambda: torch.device("meta"),
+    "default device": lambda: setting(torch.set_default_device, "meta", None),
+    "float64": lambda: setting(torch.set_default_dtype, torch.float64, torch.float32),
+    "deterministic": lambda: setting(torch.use_deterministic_algorithms, True, False),
+    "inference": torch.inference_mode,
+    "no grad": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "preprocess",
+    [
+        None,
+        Preprocessing.for_size(64),
+        Preprocessing.for_size((40, 64), "pad"),
+        get_model_weights("vgg16").IMAGENET1K_V1.transforms(),
+        get_model_weights("r3d_18").KINETICS400_V1.transforms(),
+        get_model_weights("raft_small").C_T_V2.transforms(),
+        v2.Compose([v2.ToImage(), v2.Resize(64), v2.ToDtype(torch.float32, scale=True)]),
+        {"input_size": (3, 64, 64), "crop_pct": 1.0, "crop_mode": "border"},
+    ],
+    ids=["none", "crop", "pad", "preset", "video", "flow", "v2", "timm"],
+)
+def test_values_do_not_depend_on_what_torch_is_set_to(name, preprocess):
+    def state():
+        return torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    plain = network_input(sample_image(), preprocess)
+    generator = torch.get_rng_state()
+    with SETTINGS[name]():
+        before = state()
+        given = network_input(sample_image(), preprocess)
+        shown = given.picture()
+        assert state() == before
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert not given.tensor.is_inference()
+    assert given.tensor.device.type == "cpu"
+    assert torch.equal(given.tensor, plain.tensor)
+    assert np.array_equal(np.asarray(shown), np.asarray(plain.picture()))
+    assert given.box == plain.box
+
+
+# The box, and back to an image.
 
 
 def test_the_box_of_the_cat():
@@ -331,7 +498,8 @@ def test_long_pictures_with_a_size_of_ones_own(fit):
         ({"resize": (3,)}, "resize"),
         ({"crop": (3, -1), "fit": "crop"}, "crop"),
         ({"crop": (10_000, 10_000), "fit": "crop"}, "100 million"),
-        ({"mean": (1.0,)}, "mean has 1 values"),
+        ({"mean": (1.0,)}, "mean has 1 values and std 3"),
+        ({"mean": (1.0, 1.0), "std": (1.0, 1.0)}, "mean has 2 values"),
         ({"std": (1.0, 0.0, 1.0)}, "zero"),
         ({"std": (1.0, float("nan"), 1.0)}, "finite"),
         ({"interpolation": "cubic"}, "bicubic"),
@@ -346,7 +514,7 @@ def test_descriptions():
     assert (
         Preprocessing.from_transforms(PRESETS[0][1]).describe().startswith("short side resized to ")
     )
-    assert "padded with the mean colour" in Preprocessing.for_size((3, 4), "pad").describe()
+    assert "padded with the mean color" in Preprocessing.for_size((3, 4), "pad").describe()
     assert "stretched to 4×3" in Preprocessing.for_size((3, 4), "squash").describe()
     assert "cover 4×3" in Preprocessing.for_size((3, 4)).describe()
     vgg = get_model_weights("vgg16").IMAGENET1K_FEATURES.transforms()

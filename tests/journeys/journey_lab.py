@@ -50,6 +50,8 @@ IGNORED_CONSOLE_ERRORS = (
     re.compile("Canceled future"),
     # Voila's own page asks a content network for an icon font; the journeys need no network.
     re.compile("fontawesome-free"),
+    # Notebook 7.6 itself asks for a setting's schema before it has loaded it.
+    re.compile("reading 'schema'"),
     # The workspace of `?reset` is asked for before it exists; the browser logs the 404 itself.
     re.compile(r"status of 404.*/api/workspaces"),
 )

@@ -1,4 +1,4 @@
-"""In: a folder of notebooks. Out: a JupyterLab (or Voila) server of our own on 127.0.0.1.
+"""In: a folder of notebooks. Out: a server of our own on 127.0.0.1: JupyterLab, Voila, marimo.
 
 Must not know: what the notebooks do, and anything about the browser.
 
@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def isolated_environment(home: Path) -> dict[str, str]:
         ),
         "PYTHONUNBUFFERED": "1",
         "JUPYTER_PLATFORM_DIRS": "1",
+        # marimo keeps its settings and its state here.
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CACHE_HOME": str(home / "cache"),
     }
     return environment
 
@@ -126,7 +131,7 @@ class Server:
             self._reader = threading.Thread(target=self._read_log, daemon=True)
             self._reader.start()
             try:
-                ready = self._ready.wait(START_SECONDS) and self._process.poll() is None
+                ready = self._ready.wait(START_SECONDS) and self._listens()
             except BaseException:  # Ctrl-C while it starts: nobody else would end it
                 self.stop()
                 raise
@@ -136,6 +141,18 @@ class Server:
         raise RuntimeError(
             f"{type(self).__name__} did not start; its log ends: …{self.log.read_text()[-3000:]}"
         )
+
+    def _listens(self) -> bool:
+        """Whether the port answers; some servers print their address a moment before it does."""
+        until = time.monotonic() + START_SECONDS
+        while self._process is not None and self._process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return True
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        return False
 
     def _read_log(self) -> None:
         """Copy the server's output into the log; ready when its address has been printed."""
@@ -201,6 +218,16 @@ class LabServer(Server):
     def notebook_url(self, name: str) -> str:
         return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
 
+    def end_kernels(self, page: Any) -> None:
+        """End all kernels through the server's own interface."""
+        headers = {"Authorization": f"token {self.token}"}
+        for kernel in page.request.get(f"{self.url}/api/kernels", headers=headers).json():
+            page.request.delete(f"{self.url}/api/kernels/{kernel['id']}", headers=headers)
+
+    def notebook_7_url(self, name: str) -> str:
+        """The same notebook in Jupyter Notebook 7, which the same server serves."""
+        return f"{self.url}/notebooks/{name}?token={self.token}"
+
 
 class VoilaServer(Server):
     """Voila serving one notebook as a page."""
@@ -218,4 +245,29 @@ class VoilaServer(Server):
             f"--port={self.port}",
             "--port_retries=0",
             "--Voila.open_browser=False",
+            # Notebook 7's own extension, where that is installed too, does not load in Voila.
+            "--VoilaConfiguration.extension_denylist=@jupyter-notebook/lab-extension",
+        ]
+
+
+class MarimoServer(Server):
+    """marimo on one notebook of its kind, as an editor or as an app."""
+
+    ready_line = "URL:"
+
+    def __init__(self, home: Path, root: Path, notebook: str, mode: str = "edit") -> None:
+        super().__init__(home, root)
+        self.notebook = notebook
+        self.mode = mode
+
+    @property
+    def page_url(self) -> str:
+        return f"{self.url}/?access_token={self.token}"
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "marimo", "-y", self.mode),
+            *(self.notebook, "--headless", "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--token-password", self.token, "--no-sandbox"),
+            *(["--skip-update-check"] if self.mode == "edit" else []),
         ]

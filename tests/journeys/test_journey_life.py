@@ -8,10 +8,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from journey_app import App
-from journey_lab import Lab, write_notebook
+from journey_lab import Lab
 from journey_pictures import heavy_photo
-from journey_servers import VoilaServer
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 
@@ -158,15 +157,3 @@ def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None
     # closing one leaves the other alone
     lab.python("first.close()")
     second.run("features.2")
-
-
-def test_voila_serves_the_same_app(page: Page, tmp_path: Path, lab: Lab) -> None:
-    notebook = write_notebook(tmp_path / "app.ipynb", [MODEL, SHOW])
-    with VoilaServer(tmp_path / "home", tmp_path, notebook.name) as voila:
-        page.goto(voila.url)
-        app = App(page, page.locator("body")).wait_ready()
-        app.sample("astronaut")
-        app.find_and_tick("features.2")
-        app.run("features.0", "features.2")
-        app.expect_no_alert()
-        lab.screenshot("life_5_voila")

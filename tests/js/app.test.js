@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test, vi } from "vitest";
 import { renderApp } from "../../hookviz/widget/js/app.js";
 import { FakeModel, part, parts, press, tick } from "./fake_model.js";
 
@@ -39,10 +39,10 @@ describe("app", () => {
     part(el, "run").click();
     expect(model.types()).toEqual(["run"]);
     expect(part(el, "run-reason").textContent).toBe("Choose an image.");
-    model.change({ why_not: "", status: { state: "running", text: "Running …", done: 3, total: 8 } });
+    model.change({ why_not: "", status: { state: "running", text: "Running …", done: 3, total: 8, unit: "layers" } });
     expect(part(el, "run").getAttribute("aria-disabled")).toBe("true");
     expect(part(el, "progress").getAttribute("aria-valuenow")).toBe("3");
-    expect(part(el, "progress-text").textContent).toBe("3 / 8");
+    expect(part(el, "progress-text").textContent).toBe("3 of 8 layers");
     part(el, "cancel").click();
     expect(model.types()).toEqual(["run", "cancel"]);
   });
@@ -87,6 +87,49 @@ describe("app", () => {
     model.change({ alert: {} });
     expect(part(el, "alert")).toBeNull();
   });
+  test.each([
+    ["ok", "M3.5 8.5"], ["failed", "M4.5 4.5"], ["cancelled", "<rect"],
+  ])("how a job ended is told by a sign of its own: %s", (outcome, drawn) => {
+    model.change({ status: { state: "idle", text: "So it ended.", outcome } });
+    const light = part(el, "state").parentElement;
+    expect(light.dataset.outcome).toBe(outcome);
+    expect(light.querySelector("svg").outerHTML).toContain(drawn);
+  });
+  test("a status is written once", () => {
+    model.change({ status: { state: "idle", text: "Done in 0.96 s: 3 layers.", outcome: "ok" } });
+    expect(el.textContent.split("Done in 0.96 s").length).toBe(2);
+  });
+  test.each([
+    [{ done: 3, total: 34, unit: "layers" }, "3 of 34 layers"], [{ done: 29491000, total: 102530000, unit: "bytes" }, "29 MB of 103 MB"],
+    [{ done: 5, total: 9, unit: "files" }, "5 of 9 files"],
+  ])("what is counted is named: %j", (status, text) => {
+    model.change({ status: { state: "loading", text: "", ...status } });
+    expect(part(el, "progress-text").textContent).toBe(text);
+    expect(part(el, "progress").getAttribute("aria-valuetext")).toBe(text);
+  });
+  test("weights that cannot be had: buttons that do what helps", () => {
+    model.change({ alert: { message: "resnet50.pth could not be downloaded.", remedy: "… or use weights=None.", code: "download-failed",
+      details: { file: "resnet50.pth", folder: "/cache", url: "http://www.w3.org/resnet50.pth", model: "resnet50" } } });
+    expect(part(el, "alert").textContent).not.toContain("weights=");
+    expect(parts(el, "alert-action").map((b) => b.textContent)).toEqual(["Try again", "Choose a file", "Load it untrained"]);
+    parts(el, "alert-action")[0].click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "action", do: "retry" });
+    parts(el, "alert-action")[1].click();
+    expect(part(el, "model-dialog").hidden).toBe(false);
+    model.hear({ type: "models", names: ["resnet50", "vgg16"], here: [], current: "vgg16" });
+    expect(model.sent.at(-1)).toMatchObject({ type: "weights", model: "resnet50" });
+    model.hear({ type: "weights", model: "resnet50", choices: [["auto", "automatic", ""], ["file", "a file of my own …", ""]] });
+    expect(part(el, "model-weights").value).toBe("file");
+    expect(document.activeElement).toBe(part(el, "model-file"));
+  });
+  test("a model without its classifier offers the full one", () => {
+    model.change({ model_info: { name: "vgg16", weights: "bundled", trained: true, note: "use weights='DEFAULT'", partial: 527.8 } });
+    expect(part(el, "note").textContent).not.toContain("DEFAULT");
+    const [button] = parts(el, "alert-action");
+    expect(button.textContent).toBe("Download the full model (528 MB)");
+    button.click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "action", do: "download-full" });
+  });
   test("export sends what was chosen", () => {
     part(el, "export-button").click();
     const [grid, , channels] = parts(el, "export-scope");
@@ -117,6 +160,24 @@ describe("app", () => {
     expect(model.sent.at(-1)).toMatchObject({ type: "load", model: "resnet50", weights: "none" });
     expect(part(el, "model-dialog").hidden).toBe(true);
   });
+  test("a name of timm's and a checkpoint's path can be typed; what is on this machine is marked", () => {
+    part(el, "model-button").click();
+    model.hear({ type: "models", names: ["resnet18", "vgg16"], here: ["vgg16"], current: "vgg16" });
+    expect(parts(el, "model-option").map((o) => o.textContent)).toEqual(["resnet18", "vgg16on this machine"]);
+    const search = el.querySelector('[aria-label="Search models"]');
+    for (const typed of ["timm:resnet10t", "~/runs/best.ckpt", "C:\\models\\net.pt"]) {
+      search.value = typed;
+      search.dispatchEvent(new Event("input"));
+      expect(parts(el, "model-option").map((o) => o.dataset.name)).toEqual([typed]);
+    }
+    press(search, "Enter");
+    expect(model.sent.at(-1)).toMatchObject({ type: "load", model: "C:\\models\\net.pt", weights: "auto" });
+    part(el, "model-button").click();
+    search.value = "resnet99";
+    search.dispatchEvent(new Event("input"));
+    expect(part(el, "model-list").textContent).toBe("No matching model.");
+    expect(part(el, "model-load").getAttribute("aria-disabled")).toBe("true");
+  });
   test("a large run is asked about", () => {
     model.hear({ type: "ask-large", question: "About 2 GB." });
     expect(part(el, "large-dialog").getAttribute("role")).toBe("alertdialog");
@@ -132,6 +193,35 @@ describe("app", () => {
     expect(part(el, "dead").textContent).toContain("run the cell again");
     model.change({ status: { state: "idle", text: "" } });
     expect(root().dataset.state).toBe("dead");
+  });
+  test("a kernel that does not answer is asked, then said to be silent, until it answers", () => {
+    vi.useFakeTimers();
+    part(el, "run").click();
+    vi.advanceTimersByTime(3100);
+    expect(model.types()).toEqual(["run", "ping"]);
+    vi.advanceTimersByTime(7000);
+    expect(part(el, "dead").textContent).toContain("has not answered");
+    model.hear({ type: "pong" });
+    expect(part(el, "dead").hidden).toBe(true);
+    part(el, "cancel").click();
+    vi.useRealTimers();
+  });
+  test("each part is drawn by the host, in its place; one that cannot be says why", async () => {
+    leave();
+    const drawn = [];
+    const host = { getWidget: async (reference) => {
+      if (reference === "anywidget:2") throw new Error("no such widget");
+      return { render: async ({ el: slot, signal }) => drawn.push([reference, slot.className, signal.aborted]) };
+    } };
+    Object.assign(model.state, { image_input: "anywidget:1", tree: "anywidget:2", gallery: "anywidget:3" });
+    leave = renderApp({ model, el, host });
+    await tick(1);
+    expect(drawn).toEqual([["anywidget:1", "hv-place hv-place-image_input", false], ["anywidget:3", "hv-place hv-place-gallery", false]]);
+    expect(el.lastElementChild.querySelector(".hv-place-tree").textContent).toContain("no such widget");
+    leave();
+    leave(); // a host may end a view twice
+    expect([...model.listeners.values()].flat()).toEqual([]);
+    leave = null;
   });
   test("goodbye is said when the output goes, not when the notebook goes", async () => {
     leave();

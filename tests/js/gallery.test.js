@@ -68,6 +68,36 @@ describe("gallery", () => {
     press(box, "Enter");
     expect(model.sent.at(-1)).toMatchObject({ type: "view", changes: { channels: "0-3" } });
   });
+  test("a refused value: the one before stands, and the sentence is at the field", () => {
+    model.change({ view: { channels: "0-3", scale: "fixed", vmin: "0", vmax: "1" } });
+    const box = part(el, "view-channels");
+    box.value = "64";
+    press(box, "Enter");
+    box.dispatchEvent(new Event("change"));
+    expect(model.sent.filter((m) => m.type === "view").length).toBe(1);
+    model.change({ alert: { message: "channels names 64 …", code: "no-such-channel", field: "channels",
+      details: { channel: "64", last: "63", noun: "channel" } } });
+    expect(box.value).toBe("0-3");
+    expect(box.getAttribute("aria-invalid")).toBe("true");
+    const said = document.getElementById(box.getAttribute("aria-describedby"));
+    expect(said.textContent).toBe("This layer has the channels 0 to 63, not 64.");
+    expect(parts(el, "alert")).toEqual([]);
+    model.change({ alert: {}, view: { channels: "5", scale: "fixed", vmin: "0", vmax: "1" } });
+    expect([box.value, box.getAttribute("aria-invalid"), said.hidden]).toEqual(["5", null, true]);
+  });
+  test("a refusal without a field of its own is an alert", () => {
+    model.change({ alert: { message: "No such colormap.", field: "cmap" } });
+    expect(part(el, "alert").textContent).toContain("No such colormap.");
+  });
+  test("what a card cannot follow is said on it; what it cannot draw has a button", () => {
+    model.hear(pixels("a#1", { note: { message: "overlay needs maps", remedy: "Draw it without overlay.", code: "overlay-needs-maps", details: {} } }), PNG);
+    expect(of("a#1", "card-note").textContent).toBe("These values have no place on the image, so they are drawn without it.");
+    model.hear({ type: "pixels", key: "b#1", version: 1, error: "hide_dead=False shows them.", message: "Nothing to draw.",
+      remedy: "hide_dead=False shows them.", code: "all-dead", details: { noun: "channel" } });
+    expect(of("b#1", "pending").textContent).not.toContain("hide_dead");
+    of("b#1", "alert-action").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "view", changes: { hide_dead: false } });
+  });
   test("view controls send their change and follow Python", () => {
     const cmap = part(el, "view-cmap");
     cmap.value = "magma";

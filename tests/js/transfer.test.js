@@ -89,6 +89,26 @@ describe("image input", () => {
     drop([new File(["x"], "notes.txt", { type: "text/plain" }), file(10, "cat.png")]);
     expect(model.sent.at(-1).name).toBe("cat.png");
   });
+  test("of several photos the first is taken, and the others are named", () => {
+    drop(["a", "b", "c", "d", "e", "f"].map((name) => file(10, `${name}.png`)));
+    expect(model.sent.filter((m) => m.type === "upload-start").map((m) => m.name)).toEqual(["a.png"]);
+    expect(part(el, "left-out").textContent).toBe("One image at a time: “a.png” was taken, not b.png, c.png, d.png and 2 more.");
+    drop([file(10, "g.png")]);
+    expect(part(el, "left-out").hidden).toBe(true);
+  });
+  test("size, mean and standard deviation can be set, and a refused value is said at its field", () => {
+    model.change({ choice: "own", choices: [["model", "own"], ["own", "mine"]], own: { size: "28 × 28", mean: "0", std: "1", channels: "1", found: "Found by trial." } });
+    expect(part(el, "own").hidden).toBe(false);
+    expect(part(el, "own-channels").value).toBe("1");
+    expect(part(el, "own-found").textContent).toBe("Found by trial.");
+    const size = part(el, "own-size");
+    size.value = "cat";
+    size.dispatchEvent(new Event("change"));
+    expect(model.sent.at(-1)).toMatchObject({ type: "own", values: { size: "cat" } });
+    model.change({ alert: { message: "The size is “cat”; write 28.", field: "size" } });
+    expect([size.value, size.getAttribute("aria-invalid")]).toEqual(["28 × 28", "true"]);
+    expect(parts(el, "alert")).toEqual([]);
+  });
   test("samples, names and sizes", () => {
     part(el, "sample").click();
     expect(model.sent.at(-1)).toMatchObject({ type: "sample", name: "chelsea.png" });

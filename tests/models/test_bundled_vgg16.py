@@ -16,7 +16,7 @@ from torchvision.models import VGG16_Weights, vgg16
 from hookviz.bundled import bundled_file
 from hookviz.errors import WeightsError
 from hookviz.models import LoadedModel, bundled_weights_ok, feed, load_model, predictions
-from hookviz.models._bundled_vgg16 import BUNDLED_FILE, read_bundled
+from hookviz.models._bundled import BUNDLED_FILE, read_bundled
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -117,7 +117,7 @@ def test_the_doctors_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert bundled_weights_ok()[0]
     (tmp_path / "x.safetensors").write_bytes(b"no")
     monkeypatch.setattr(
-        "hookviz.models._bundled_vgg16.bundled_file", lambda *_: tmp_path / "x.safetensors"
+        "hookviz.models._bundled.bundled_file", lambda *_: tmp_path / "x.safetensors"
     )
     ok, sentence = bundled_weights_ok()
     assert not ok

@@ -20,7 +20,7 @@ from torch import nn
 
 from hookviz.errors import WeightsError
 from hookviz.models import load_model
-from hookviz.models._checkpoints import HEADER_LIMIT, read_checkpoint
+from hookviz.models._checkpoint import HEADER_LIMIT, read_checkpoint
 
 STATE = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 
@@ -137,13 +137,13 @@ def _zip() -> bytes:
     ("body", "said"),
     [
         (b"", "is empty (0 bytes)"),
-        (b"\n<!DOCTYPE html><html>Not found</html>", "a web page (HTML)"),
-        (b"<HTML><body>Sign in", "a web page (HTML)"),
-        (b"<?xml version='1.0'?><Error>AccessDenied</Error>", "XML text"),
-        (b'{"message": "Not Found"}', "JSON text"),
+        (b"\n<!DOCTYPE html><html>Not found</html>", "an HTML page"),
+        (b"<HTML><body>Sign in", "an HTML page"),
+        (b"<?xml version='1.0'?><Error>AccessDenied</Error>", "an XML file"),
+        (b'{"message": "Not Found"}', "a JSON text"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
-        (b"Entry not found", "a text file"),
-        (b"\x89HDF\r\n\x1a\n" + bytes(90), "Keras or HDF5"),
+        (b"Entry not found", "a text"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(90), "an HDF5 file"),
         (b"\x93NUMPY\x01\x00v", "NumPy"),
         (b"\x1f\x8b\x08" + bytes(30), "gzip"),
         (b"\x89PNG\r\n\x1a\n" + bytes(30), "a PNG image"),

@@ -15,7 +15,7 @@ import torchvision.models as tv
 
 from hookviz.errors import RunCancelled, WeightsError
 from hookviz.models import cached_weights, list_weights, load_model
-from hookviz.models._download import download
+from hookviz.models._weights_cache import download
 
 
 def folder(cache: Path) -> list[str]:
@@ -205,7 +205,7 @@ def test_cancelled_in_the_middle_of_a_silence(
 def test_a_silence_in_the_middle_is_a_broken_connection(
     served_squeezenet: Any, weights_server: Any, torch_cache: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("hookviz.models._download.STALL_SECONDS", 0.3)
+    monkeypatch.setattr("hookviz.models._weights_cache.STALL_SECONDS", 0.3)
     weights_server.ways[served_squeezenet.file] = "stalls"
     assert_loaded(load(), served_squeezenet)
     assert len(weights_server.requests) == 2

@@ -11,8 +11,9 @@ import torchvision.models as tv
 from torch import Tensor, nn
 
 from hookviz.errors import ModelError
+from hookviz.images import network_input, sample_image
 from hookviz.models import LoadedModel, expected_input, feed, load_model, predictions
-from hookviz.models._zoo import architecture
+from hookviz.models._torchvision import Architecture
 
 
 def picture(side: int = 64) -> Tensor:
@@ -87,7 +88,7 @@ def test_optical_flow_of_a_giant_picture_is_refused_before_it_eats_the_memory() 
 )
 def test_sizes_that_a_model_cannot_take_are_refused(name: str, side: int, parts: list[str]) -> None:
     with torch.device("meta"):
-        module = architecture(name).build()
+        module = Architecture(name).buildable.build()
     model = LoadedModel(module, name, "none", trained=False, builder=name, task="classification")
     with pytest.raises(ModelError) as caught:
         feed(model, picture(side))
@@ -193,7 +194,7 @@ def test_a_hugging_face_module_is_fed_by_keyword_and_gives_its_own_names() -> No
         "cat",
         "dog",
     }
-    assert model.preprocess.crop_size == [32, 32]
+    assert (model.preprocess.crop, model.preprocess.fit) == ((32, 32), "squash")
     assert "assumed" in model.note
 
 
@@ -214,12 +215,38 @@ def test_modules_that_need_text_are_refused(module: nn.Module, said: str) -> Non
         feed(load_model(module), picture(32))
 
 
-def test_a_hugging_face_image_processor_is_understood() -> None:
-    processor = types.SimpleNamespace(
-        image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6], size={"shortest_edge": 40},
-        crop_size={"height": 32, "width": 32}, do_center_crop=True, do_normalize=True, resample=3,
-    )  # fmt: skip
-    preset = load_model(VisionModel(), preprocess=processor).preprocess
-    assert (preset.resize_size, preset.crop_size) == ([40], [32, 32])
-    assert (preset.mean, preset.std) == ([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
-    assert preset.interpolation.value == "bicubic"
+def test_the_config_of_a_hugging_face_image_processor_is_understood() -> None:
+    config = {
+        "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "do_normalize": True,
+        "size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32},
+        "do_center_crop": True, "resample": 3,
+    }  # fmt: skip
+    model = load_model(VisionModel(), preprocess=config)
+    steps = model.preprocess
+    assert (steps.resize, steps.crop) == (40, (32, 32))
+    assert (steps.mean, steps.std) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert steps.interpolation == "bicubic"
+    assert "assumed" not in model.note
+
+
+def test_a_hugging_face_image_processor_is_called_as_it_is() -> None:
+    class ImageProcessingMixin:
+        """What transformers' image processors have in common."""
+
+        def __call__(self, images: Any, return_tensors: str) -> dict[str, Tensor]:
+            assert return_tensors == "pt"
+            return {"pixel_values": torch.full((1, 3, 32, 32), float(images.width))}
+
+    processor = ImageProcessingMixin()
+    model = load_model(VisionModel(), preprocess=processor)
+    assert model.preprocess is processor
+    seen = network_input(sample_image(), model.preprocess)
+    assert seen.tensor.unique().tolist() == [451]
+    assert feed(model, seen.tensor)[1]["pixel_values"].shape == (1, 3, 32, 32)
+
+
+def test_a_config_becomes_steps_and_what_is_no_preprocessing_is_refused() -> None:
+    config = {"input_size": (3, 32, 32), "crop_pct": 1.0}
+    assert load_model(VisionModel(), preprocess=config).preprocess.crop == (32, 32)
+    with pytest.raises(ModelError, match="is a SimpleNamespace; legal are a callable"):
+        load_model(VisionModel(), preprocess=types.SimpleNamespace(image_mean=[0.5]))

@@ -7,8 +7,7 @@ import torchvision.models as tv
 
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models import list_models, list_weights, load_model
-from hookviz.models._torchvision_models import _from_member
-from hookviz.models._zoo import architecture, find_member, members
+from hookviz.models._torchvision import Architecture, _from_member, find_member
 
 ALL = [
     pytest.param(name, member, id=f"{name}-{member.name}")
@@ -37,7 +36,9 @@ def test_search_takes_words_and_globs() -> None:
 
 @pytest.mark.parametrize(("name", "member"), ALL)
 def test_the_preprocessing_in_use_is_the_enums(name: str, member: object) -> None:
-    model = _from_member(architecture(name), find_member(name, member.name), tv.squeezenet1_1())
+    model = _from_member(
+        Architecture(name), find_member(Architecture(name), member.name), tv.squeezenet1_1()
+    )
     mine, theirs = model.preprocess, member.transforms()
     assert type(mine) is type(theirs)
     assert vars(mine) == vars(theirs) or str(mine) == str(theirs)
@@ -58,7 +59,7 @@ def test_there_are_as_many_members_as_torchvision_has() -> None:
 @pytest.mark.parametrize("name", tv.list_models())
 def test_the_weights_of_every_builder_are_listed_default_first(name: str) -> None:
     found = list_weights(name)
-    assert {w.name for w in found} - {"bundled"} == {m.name for m in members(name)}
+    assert {w.name for w in found} - {"bundled"} == {m.name for m in tv.get_model_weights(name)}
     assert found[0].default
     assert all(w.file and (w.url or w.name == "bundled") for w in found)
     assert found[0].megabytes > 0
@@ -69,12 +70,15 @@ def test_the_weights_of_every_builder_are_listed_default_first(name: str) -> Non
     "asked", ["IMAGENET1K_V1", "imagenet1k_v1", "ResNet50_Weights.IMAGENET1K_V1"]
 )
 def test_weights_by_name(asked: str) -> None:
-    assert find_member("resnet50", asked) is tv.ResNet50_Weights.IMAGENET1K_V1
+    assert find_member(Architecture("resnet50"), asked) is tv.ResNet50_Weights.IMAGENET1K_V1
 
 
 def test_weights_as_a_member_and_default() -> None:
-    assert find_member("resnet50", tv.ResNet50_Weights.IMAGENET1K_V1).name == "IMAGENET1K_V1"
-    assert find_member("resnet50", "DEFAULT") is tv.ResNet50_Weights.IMAGENET1K_V2
+    assert (
+        find_member(Architecture("resnet50"), tv.ResNet50_Weights.IMAGENET1K_V1).name
+        == "IMAGENET1K_V1"
+    )
+    assert find_member(Architecture("resnet50"), "DEFAULT") is tv.ResNet50_Weights.IMAGENET1K_V2
 
 
 @pytest.mark.parametrize(
@@ -108,5 +112,5 @@ def test_a_model_that_is_neither_name_nor_module(asked: object) -> None:
 
 
 def test_names_are_taken_in_any_case_and_with_hyphens() -> None:
-    assert architecture("ResNet18").name == "resnet18"
-    assert architecture("vgg16-bn").name == "vgg16_bn"
+    assert load_model("ResNet18", None).name == "resnet18"
+    assert list_weights("vgg16-bn") == list_weights("vgg16_bn")

@@ -165,7 +165,7 @@ def test_names_and_preprocessing_of_the_users() -> None:
 
     model = load_model(Net(), name="mine", categories=["a", "b", "c", "d"], preprocess=mine)
     assert (model.name, model.categories, model.preprocess) == ("mine", ("a", "b", "c", "d"), mine)
-    with pytest.raises(ModelError, match="legal is a callable"):
+    with pytest.raises(ModelError, match="is an int; legal are a callable"):
         load_model(Net(), preprocess=3)
 
 

@@ -219,7 +219,7 @@ def test_a_vit_of_another_image_size() -> None:
     model = load_model("vit_b_32", weights=made.state_dict(), device="cpu")
     assert same(model.module, made.state_dict())
     assert model.module.image_size == 384
-    assert model.preprocess.crop_size == [384, 384]
+    assert model.preprocess.crop == (384, 384)
 
 
 def test_old_densenet_names() -> None:

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 from hookviz.errors import ModelError, WeightsError
+from hookviz.images import Preprocessing
 from hookviz.models import feed, load_model, predictions
-from hookviz.models._presets import timm_preset
 
 timm = pytest.importorskip("timm", reason="timm is not installed (extra timm)")
 
@@ -27,7 +27,7 @@ def test_the_preprocessing_gives_timms_own_numbers(name: str) -> None:
     config = timm.data.resolve_model_data_config(model.module)
     theirs = timm.data.create_transform(**config, is_training=False)
     image = Image.effect_mandelbrot((300, 260), (-2, -1, 1, 1), 50).convert("RGB")
-    assert torch.allclose(model.preprocess(image), theirs(image), atol=1e-6)
+    assert torch.equal(model.preprocess(image), theirs(image))
     args, kwargs = feed(model, model.preprocess(image))
     with torch.no_grad():
         assert predictions(model, model.module(*args, **kwargs)).items
@@ -36,19 +36,19 @@ def test_the_preprocessing_gives_timms_own_numbers(name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "resize", "crop"),
     [
-        ({"input_size": (3, 224, 224), "crop_pct": 0.875}, [256], [224, 224]),
+        ({"input_size": (3, 224, 224), "crop_pct": 0.875}, 256, (224, 224)),
         (
             {"input_size": (3, 384, 384), "crop_pct": 1.0, "crop_mode": "squash"},
-            [384, 384],
-            [384, 384],
+            (384, 384),
+            (384, 384),
         ),
-        ({"input_size": (3, 192, 256), "crop_pct": 1.0}, [192, 256], [192, 256]),
+        ({"input_size": (3, 192, 256), "crop_pct": 1.0}, (192, 256), (192, 256)),
     ],
 )
 def test_sizes_and_crop_modes(config: Any, resize: list[int], crop: list[int]) -> None:
     common = {"mean": (0.5,) * 3, "std": (0.5,) * 3, "interpolation": "bicubic"}
-    preset = timm_preset({**common, **config})
-    assert (preset.resize_size, preset.crop_size) == (resize, crop)
+    steps = Preprocessing.from_transforms({**common, **config})
+    assert (steps.resize, steps.crop) == (resize, crop)
 
 
 def test_a_checkpoint_with_its_number_of_classes(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_an_unknown_name_offers_the_closest() -> None:
 
 
 def test_offline_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("hookviz.models._timm_models._cached", lambda config: False)
-    monkeypatch.setattr("hookviz.models._timm_models._reachable", lambda host: False)
+    monkeypatch.setattr("hookviz.models._timm._cached", lambda config: False)
+    monkeypatch.setattr("hookviz.models._timm._reachable", lambda host: False)
     with pytest.raises(WeightsError) as caught:
         load_model("timm:resnet10t")
     assert "cannot be reached" in str(caught.value)

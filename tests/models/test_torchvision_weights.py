@@ -13,7 +13,7 @@ import torchvision.models as tv
 
 from hookviz.errors import WeightsError
 from hookviz.models import feed, load_model, predictions
-from hookviz.models._zoo import architecture, default_member
+from hookviz.models._torchvision import Architecture
 
 # One of each kind of builder that does something of its own with its weights.
 KINDS = [
@@ -36,9 +36,10 @@ def put_into_cache(
 
 def raw(name: str, member: Any) -> Any:
     """The state dict of an untrained module such as the member's file holds."""
-    arch = architecture(name)
+    arch = Architecture(name)
     options: dict[str, Any] = {}
-    if arch.quantized:
+    quantized = name.startswith("quantized_")
+    if quantized:
         options = {"quantize": True, "backend": member.meta["backend"]}
     if name == "googlenet":
         options = {"aux_logits": True, "init_weights": False}
@@ -50,9 +51,9 @@ def raw(name: str, member: Any) -> Any:
     ):
         pytest.skip(f"this machine has no {options['backend']}")
     try:
-        return arch.build(**options).state_dict()
+        return arch.buildable.build(**options).state_dict()
     except Exception as error:
-        if arch.quantized:
+        if quantized:
             pytest.skip(f"torch cannot quantize here: {error}")
         raise
 
@@ -62,7 +63,7 @@ def raw(name: str, member: Any) -> Any:
 def test_the_module_is_torchvisions_own(
     name: str, torch_cache: Path, as_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = default_member(name)
+    member = Architecture(name).default
     put_into_cache(name, member, raw(name, member), torch_cache, as_file, monkeypatch)
     mine = load_model(name, device="cpu", progress=False)
     with warnings.catch_warnings():

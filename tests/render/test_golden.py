@@ -7,6 +7,7 @@ shape glyphs by a shade: text may therefore differ a little, the maps may not.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz._axes import KnownAxes, Places
+from hookviz.activation import Activation
 from hookviz.render import Drawing, GridOptions, PictureFacts, draw, draw_statistics
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -48,7 +50,8 @@ def odd() -> torch.Tensor:
 
 
 def tokens() -> Activation:
-    return source(waves(1, 1 + 3 * 4, 6), "encoder.0", "EncoderBlock")
+    known = KnownAxes(places=Places("NTD", (3, 4), 1), tried="confirmed")
+    return replace(source(waves(1, 1 + 3 * 4, 6), "encoder.0", "EncoderBlock"), axes=known)
 
 
 def drawings() -> dict[str, object]:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from hookviz.capture import Activation
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     GridOptions,
@@ -31,6 +31,7 @@ from hookviz.render import (
     shared_range,
     single_channel,
 )
+from hookviz.render._page import Sheet
 
 
 def activation(tensor, layer="layer", kind="ReLU", **other):
@@ -355,7 +356,7 @@ def test_styles_and_rcparams():
         "image.origin": "lower", "figure.dpi": 55, "text.usetex": False,
     }):  # fmt: skip
         changed = draw(tensor)
-        assert changed.figure.texts[0].get_fontfamily() == ["DejaVu Serif"]
+        assert changed.figure.findobj(Text)[0].get_fontfamily() == ["DejaVu Serif"]
         pinned = draw(tensor, GridOptions(style="light")).png_bytes()
     assert pinned == draw(tensor, GridOptions(style="light")).png_bytes()
     with mpl.rc_context({"figure.facecolor": "none"}):
@@ -542,3 +543,17 @@ def test_the_tensor_is_left_as_it_was():
     assert torch.equal(tensor.detach(), copy)
     assert tensor.requires_grad
     assert tensor.grad_fn is None
+
+
+@pytest.mark.parametrize("width", [1600, 330])
+def test_a_dead_channel_is_told_by_a_sign_at_every_width_not_by_color_alone(width, monkeypatch):
+    written = []
+    write = Sheet.write
+    monkeypatch.setattr(Sheet, "write", lambda self, text, *at, **how: (
+        written.append(text), write(self, text, *at, **how))[1])  # fmt: skip
+    maps = torch.rand(1, 64, 8, 8)
+    maps[0, [3, 41]] = 0
+    draw(maps, GridOptions(width=width))
+    sign = " dead" if width > 1000 else "†"
+    assert {f"3{sign}", f"41{sign}"} <= set(written)
+    assert "4" in written

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import hookviz
-from hookviz import run as running
 from hookviz.errors import LayerError, RunCancelled
+from hookviz.models import load_recorded
 from hookviz.run import failing_layer, run_model
 
 
@@ -188,12 +188,14 @@ def test_reproduce_loads_the_weights_that_the_file_names(
     name: str, written: str, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[tuple[str, object]] = []
-    monkeypatch.setattr(running, "load_model", lambda n, *, weights: loads.append((n, weights)))
-    running._model_named({"model": name, "weights": written})
+    monkeypatch.setattr(
+        "hookviz.models._load.load_model", lambda n, *, weights: loads.append((n, weights))
+    )
+    load_recorded({"model": name, "weights": written})
     assert loads == [(name, asked)]
 
 
 @pytest.mark.parametrize("written", ["file my.pth", "state dict", "as passed in"])
 def test_reproduce_cannot_bring_back_weights_of_ones_own(written: str) -> None:
     with pytest.raises(hookviz.HookvizError, match=r"resnet18.*not at hand.*Pass the model"):
-        running._model_named({"model": "resnet18", "weights": written})
+        load_recorded({"model": "resnet18", "weights": written})

@@ -640,7 +640,7 @@ class TestLife:
 
         monkeypatch.setattr(still, "_publisher", Publisher)
         app._still.id = "display"
-        app.gallery._hear_hello({"width": 1300, "ratio": 1, "style": "light"}, [])
+        app.gallery._hello(1300)
         ready(app, "conv", "fc")
         app.start_run()
         assert app.wait(30)
@@ -652,7 +652,7 @@ class TestLife:
         assert last["transient"] == {"display_id": "display"}
         png = base64.b64decode(last["data"]["image/png"])
         assert Image.open(BytesIO(png)).width == still.WIDTH
-        app.gallery._hear_near({"keys": ["conv#1"]}, [])  # nothing on the pictures has changed
+        app.gallery._come_near(["conv#1"])  # nothing on the pictures has changed
         assert app.wait(30)
         time.sleep(0.8)  # a second one would come after half a second
         assert len(told) == 1

@@ -21,7 +21,7 @@ def test_what_is_committed_is_what_the_sources_give(tmp_path: Path) -> None:
     npm = shutil.which("npm")
     if npm is None or not (ROOT / "node_modules" / "esbuild").exists():
         pytest.skip("esbuild is not here: npm install")
-    command = [npm, "run", "--silent", "build", "--", f"--outdir={tmp_path}"]
+    command = [npm, "run", "--silent", "build", "--", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == [p.name for p in BUILT]
     for path in BUILT:

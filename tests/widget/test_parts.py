@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import anywidget
 import numpy as np
@@ -12,12 +12,13 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookviz.capture import Activation, Capture, list_layers
+from hookviz.activation import Activation
+from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError, ImageError, LayerError, RenderError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.render import GridOptions
 from hookviz.widget import Explorer, ImageInput, LayerTree, MapGallery
-from hookviz.widget._part import Part, guarded, problem
+from hookviz.widget._part import Handlers, Part, problem
 from hookviz.widget._view_options import changed_options, view_of
 
 
@@ -38,15 +39,16 @@ def upload(
 class TestErrors:
     def test_a_handler_never_raises_and_the_error_is_shown(self) -> None:
         class Bad(Part):
-            @guarded
             def act(self) -> None:
                 raise HookvizError("It broke.", remedy="Mend it.")
 
-            def _hear_boom(self, _content: Any, _buffers: Any) -> None:
+            def boom(self) -> None:
                 raise KeyboardInterrupt
 
+            handlers: ClassVar[Handlers] = {**Part.handlers, "act": act, "boom": boom}
+
         bad = Bad()
-        bad.act()
+        bad._handle_custom_msg({"type": "act"}, [])
         assert bad.alert["message"] == "It broke."
         assert bad.alert["remedy"] == "Mend it."
         assert "Traceback" in bad.alert["traceback"]
@@ -54,7 +56,7 @@ class TestErrors:
         assert "interrupted" in bad.alert["message"]
         bad._handle_custom_msg({"type": "dismiss"}, [])
         assert bad.alert == {}
-        for nonsense in ("text", None, {}, {"type": 3}, {"type": "_init"}):
+        for nonsense in ("text", None, {}, {"type": 3}, {"type": []}, {"type": "__init__"}):
             bad._handle_custom_msg(nonsense, [])
         assert bad.alert == {}
         bad.close()
@@ -305,7 +307,7 @@ class TestMapGallery:
         assert message["alt"]
         gallery.close()
 
-    def test_a_channel_that_a_layer_lacks_is_said_on_its_card_alone(
+    def test_a_channel_that_a_layer_lacks_is_said_on_its_card_which_shows_all(
         self, net: nn.Module, make_page: Any
     ) -> None:
         gallery = MapGallery(activations(net, "conv", "deep.0"), GridOptions(channels="7"))
@@ -313,8 +315,10 @@ class TestMapGallery:
         page.look()
         assert gallery.wait(20)
         told = {m["key"]: m for m, _ in page.heard}
-        assert "7" in told["conv#1"]["error"]
-        assert "error" not in told["deep.0#1"]
+        assert told["conv#1"]["note"]["details"] == {"channel": "7", "last": "5", "noun": "channel"}
+        assert told["conv#1"]["channels"] == 6
+        assert not any("error" in message for message in told.values())
+        assert "note" not in told["deep.0#1"]
         assert gallery.alert == {}
         gallery.close()
 
@@ -406,4 +410,4 @@ def test_view_of_options_and_back() -> None:
     assert view_of(options)["vmin"] == "-1.5"
     with pytest.raises(RenderError):
         changed_options(options, {"vmin": "3"})
-    assert changed_options(GridOptions(), {"scale": "fixed"}, (2.0, 2.0)).vmin == 1.5
+    assert changed_options(GridOptions(), {"scale": "fixed"}, lambda: (2.0, 2.0)).vmin == 1.5

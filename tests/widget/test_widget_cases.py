@@ -61,7 +61,7 @@ def test_a14_three_apps_record_each_layer_once_and_a_users_own_hooks_remain(
 ) -> None:
     calls: list[str] = []
     own = model.module.conv.register_forward_hook(lambda *_: calls.append("own"))
-    apps = [explore(model, sample_image(), ["conv", "relu"]) for _ in range(3)]
+    apps = [explore(model, sample_image(), ["conv", "relu"], run=False) for _ in range(3)]
     run(apps[-1])
     assert calls == ["own"]
     assert [(a.layer, a.call) for a in apps[-1].run.activations] == [
@@ -89,7 +89,7 @@ def test_a26_batch_norm_and_dropout_stand_still_and_the_users_mode_comes_back() 
     net[1].eval()  # one layer that the user froze
     before = {k: v.clone() for k, v in net.state_dict().items()}
     model = LoadedModel(net, "net", "as passed in", True, preprocess=Preprocessing.for_size(16))
-    app = explore(model, sample_image(), ["2"])
+    app = explore(model, sample_image(), ["2"], run=False)
     results = []
     for _ in range(2):
         run(app)
@@ -180,7 +180,7 @@ class Shy(nn.Module):
 
 def test_a34_f_a_layer_that_gives_nothing_this_time_loses_its_old_picture(make_page: Any) -> None:
     model = LoadedModel(Shy(), "shy", "as passed in", True)
-    app = explore(model, png(250), ["bright"])
+    app = explore(model, png(250), ["bright"], run=False)
     page = make_page(app.gallery)
     page.look()
     run(app)

@@ -1,6 +1,6 @@
 // @ts-check
 // Panels over the app: choosing a model, exporting, help, the question before a large run.
-import { Cleanup, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
+import { checkbox, Cleanup, focused, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -22,13 +22,13 @@ export function panel(what, ...inside) {
   ...inside);
   /** @param {HTMLElement | null} [first] */
   function open(first) {
-    back = /** @type {HTMLElement | null} */ (document.activeElement);
+    back = focused(box);
     box.hidden = false;
     (first ?? box).focus();
   }
   function close() {
     if (box.hidden) return;
-    const inside = box.contains(document.activeElement);
+    const inside = box.contains(focused(box));
     box.hidden = true;
     if (inside) back?.focus();
   }
@@ -41,7 +41,7 @@ export function panel(what, ...inside) {
       const stops = [...box.querySelectorAll("button, input, select, summary, [tabindex='0']")].filter(
         (stop) => !stop.closest("[hidden]"));
       const edge = event.shiftKey ? stops[0] : stops[stops.length - 1];
-      if (document.activeElement === edge || document.activeElement === box) {
+      if (focused(box) === edge || focused(box) === box) {
         event.preventDefault();
         /** @type {HTMLElement} */ (event.shiftKey ? stops[stops.length - 1] : stops[0])?.focus();
       }
@@ -50,15 +50,20 @@ export function panel(what, ...inside) {
   return { box, open, close, toggle: () => (box.hidden ? open() : close()) };
 }
 
+/** Whether a text is no name of the list but may still be one of timm's, or a file. @param {string} text */
+const mayBeModel = (text) => /^timm:\S+|[/\\]|\.(pth?|ckpt|bin|safetensors|tar)$/i.test(text);
+
 /** @param {Model} model @param {Cleanup} cleanup */
 export function modelPanel(model, cleanup) {
   /** @type {string[]} */
   let names = [];
+  let here = new Set();
   let chosen = "";
+  let wanted = "auto";
   const search = h("input", { class: "hv-input hv-wide", type: "search", "aria-label": "Search models",
-    placeholder: "Search models", spellcheck: "false", autocomplete: "off", role: "searchbox" });
+    placeholder: "Search, timm:NAME or a checkpoint's path", spellcheck: "false", autocomplete: "off", role: "searchbox" });
   const list = h("div", { hv: "model-list", role: "listbox", "aria-label": "Models", tabindex: "0", class: "hv-list" });
-  const weights = select("model-weights", "Weights", [["auto", "best at hand"]], refreshNote);
+  const weights = select("model-weights", "Weights", [["auto", "automatic"]], refreshNote);
   const file = h("input", { hv: "model-file", class: "hv-input hv-wide", type: "text",
     "aria-label": "Checkpoint file", placeholder: "path of a .pth or .safetensors file", spellcheck: "false" });
   const fileLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "File"), file);
@@ -94,14 +99,16 @@ export function modelPanel(model, cleanup) {
     if (name) model.send({ type: "weights", model: name });
   }
   function refill() {
-    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = search.value.trim();
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     const shown = names.filter((name) => words.every((/** @type {string} */ word) => name.toLowerCase().includes(word)));
+    if (mayBeModel(text) && !names.includes(text)) shown.unshift(text);
     list.replaceChildren(...shown.map((name, i) => h("div", {
       hv: "model-option", role: "option", "data-name": name, id: `hv-model-${i}`, class: "hv-option",
       "aria-selected": "false", onclick: () => choose(name), ondblclick: go,
-    }, name)));
-    if (!shown.length) list.append(h("div", { class: "hv-none" }, "No model is called like that."));
-    choose(shown.includes(chosen) ? chosen : shown.find((name) => name === search.value) ?? shown[0] ?? "");
+    }, h("span", { class: "hv-option-name" }, name), here.has(name) ? h("span", { class: "hv-dim" }, "on this machine") : null)));
+    if (!shown.length) list.append(h("div", { class: "hv-none" }, "No matching model."));
+    choose(shown.includes(chosen) ? chosen : shown.find((name) => name === text) ?? shown[0] ?? "");
   }
   /** @param {number} step */
   function move(step) {
@@ -124,18 +131,25 @@ export function modelPanel(model, cleanup) {
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     if (message.type === "models") {
       names = message.names;
+      here = new Set(message.here);
       if (!chosen) chosen = message.current;
+      if (!names.includes(chosen) && mayBeModel(chosen)) search.value = chosen;
       refill();
     } else if (message.type === "weights" && message.model === chosen) {
       notes = Object.fromEntries(message.choices.map((/** @type {string[]} */ [value, , about]) => [value, about]));
       setChoices(weights, message.choices.map((/** @type {string[]} */ [value, text]) => [value, text]));
+      if (wanted !== "auto" && wanted in notes) weights.value = wanted;
       refreshNote();
+      if (wanted === "file") file.focus();
+      wanted = "auto";
     }
   });
   return {
     ...view,
-    open() {
-      chosen = "";
+    /** @param {string} [choice] the weights to begin with @param {string} [name] the model */
+    open(choice = "auto", name = "") {
+      chosen = name;
+      wanted = choice;
       search.value = "";
       model.send({ type: "models" });
       view.open(search);
@@ -154,13 +168,9 @@ export function exportPanel(model, current) {
   const channels = h("input", { hv: "export-channels", class: "hv-input hv-wide", type: "text",
     "aria-label": "Channels to export", placeholder: "for example 0-15,42", spellcheck: "false" });
   const channelLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "Channels"), channels);
-  const tick = (/** @type {string} */ hv, /** @type {string} */ text, /** @type {boolean} */ on) => {
-    const input = h("input", { hv, type: "checkbox", checked: on, "aria-label": text });
-    return { input, line: h("label", { class: "hv-check" }, input, text) };
-  };
-  const grids = tick("export-grids", "Grids", true);
-  const single = tick("export-channels-png", "Channels as PNG", false);
-  const values = tick("export-values", "Values", false);
+  const grids = checkbox("export-grids", "Grids", { checked: true });
+  const single = checkbox("export-channels-png", "Channels as PNG");
+  const values = checkbox("export-values", "Values");
   const format = select("export-format", "Format of values", [["npz", "npz"], ["safetensors", "safetensors"]], () => {});
   const folder = h("input", { hv: "export-folder", class: "hv-input hv-wide", type: "text",
     "aria-label": "Folder", value: "hookviz_exports", spellcheck: "false" });
@@ -217,17 +227,20 @@ const KEYS = [
   ["e", "export"], ["?", "this help"], ["Esc", "close, clear, then leave the app"],
 ];
 
+const STEPS = [
+  "Drop, paste or browse for a photo, or take a sample.",
+  "Tick layers. The box of a group ticks all that is shown below it.",
+  "Press Run. Each layer's feature maps appear in order of execution.",
+  "Change colours, scale, order or page as you like: the model does not run again.",
+];
+
 /** @param {number} limit bytes */
 export function helpPanel(limit) {
   return panel({ hv: "help-dialog", label: "Help", closeLabel: "Close help", class: "hv-help-panel" },
-    h("ol", { class: "hv-steps" },
-      h("li", {}, "Drop, paste or browse for a photo, or take a sample."),
-      h("li", {}, "Tick layers. The box of a group ticks all that is shown below it."),
-      h("li", {}, "Press Run. Each layer's feature maps appear in order of execution."),
-      h("li", {}, "Change colours, scale, order or page as you like: the model does not run again.")),
-    h("h4", {}, "Keys"),
-    h("ul", { class: "hv-keys" }, ...KEYS.map(([keys, text]) => h("li", {},
-      h("span", {}, ...keys.split("  ").map((key) => h("kbd", {}, key))), h("span", {}, text)))),
+    h("div", { class: "hv-help-columns" },
+      h("div", {}, h("h4", {}, "Steps"), h("ol", { class: "hv-steps" }, ...STEPS.map((text) => h("li", {}, text)))),
+      h("div", {}, h("h4", {}, "Keys"), h("ul", { class: "hv-keys" }, ...KEYS.map(([keys, text]) => h("li", {},
+        h("span", {}, ...keys.split("  ").map((key) => h("kbd", {}, key))), h("span", {}, text)))))),
     h("p", { class: "hv-dim" }, `Images: PNG, JPEG, WebP, GIF, BMP, TIFF, up to ${Math.round(limit / 1e6)} MB. ` +
       "Numbers on tiles are channel numbers. Search takes words or /regular expressions/."));
 }

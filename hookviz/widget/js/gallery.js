@@ -4,7 +4,7 @@
 import "./gallery.css";
 import { Card } from "./gallery_card.js";
 import { viewBar } from "./gallery_view.js";
-import { alertBox, Cleanup, debounce, h, icon, setText } from "./kit.js";
+import { alertBox, cardKey, Cleanup, debounce, h, icon, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -28,11 +28,8 @@ export function renderGallery({ model, el }) {
   const alert = alertBox(() => send({ type: "dismiss" }));
   const empty = h("div", { hv: "empty", class: "hv-empty" }, icon("layers"), h("p"));
   const list = h("div", { hv: "cards", class: "hv-cards" });
-  const tabs = h("div", { role: "tablist", class: "hv-tabs", "aria-label": "Results" },
-    h("button", { role: "tab", type: "button", class: "hv-tab", hv: "tab-gallery", "aria-selected": "true" }, "Gallery"));
   const root = h("section", { hv: "gallery", class: "hv hv-part hv-gallery", "aria-label": "Results" },
-    h("div", { class: "hv-gallery-head" },
-      h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results"), tabs),
+    h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results"),
     view.el, alert.place, empty, list);
 
   function refresh() {
@@ -99,11 +96,12 @@ export function renderGallery({ model, el }) {
     // Grids are drawn for the width that they have on screen, so that no pixel is resampled.
     width: Math.round(Math.max(320, list.clientWidth - 26) * ratio()),
     ratio: ratio(),
-    style: document.body.dataset.jpThemeLight === "false" ? "dark" : "light",
+    style: isDark(root) ? "dark" : "light",
   });
   let told = "";
   function tellLook() {
     if (!list.clientWidth) return;
+    root.dataset.style = look().style;
     const now = JSON.stringify(look());
     if (now === told) return;
     told = now;
@@ -116,18 +114,16 @@ export function renderGallery({ model, el }) {
   cleanup.add(() => size.disconnect());
   if (globalThis.MutationObserver) {
     const theme = new MutationObserver(tellLookSoon);
-    theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
+    // JupyterLab names its theme on the body, marimo on body and root by class or attribute.
+    for (const node of [document.documentElement, document.body]) {
+      theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
+    }
     cleanup.add(() => theme.disconnect());
   }
 
-  root.addEventListener("focusin", (/** @type {any} */ event) => {
-    const key = event.target.closest?.('[data-hv="card"]')?.dataset.key;
-    if (key) setCurrent(key);
-  });
-  list.addEventListener("mousedown", (/** @type {any} */ event) => {
-    const key = event.target.closest?.('[data-hv="card"]')?.dataset.key;
-    if (key) setCurrent(key);
-  });
+  for (const name of ["focusin", "mousedown"]) {
+    list.addEventListener(name, (/** @type {any} */ event) => setCurrent(cardKey(event) || current));
+  }
   root.addEventListener("hv-keys", (/** @type {any} */ event) => onKey(event.detail));
   root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     const typing = /** @type {HTMLElement} */ (event.target).closest?.("input, select, textarea");
@@ -153,9 +149,13 @@ export function renderGallery({ model, el }) {
   cleanup.listen(model, "change:cards", refresh);
   cleanup.listen(model, "change:empty", refresh);
   cleanup.listen(model, "change:view", () => view.show(model.get("view") ?? {}));
-  cleanup.listen(model, "change:alert", () => alert.show(model.get("alert")));
+  const refreshAlert = () => {
+    const now = model.get("alert") ?? {};
+    alert.show(view.refuse(now) ? {} : now);
+  };
+  cleanup.listen(model, "change:alert", refreshAlert);
   view.show(model.get("view") ?? {});
-  alert.show(model.get("alert"));
+  refreshAlert();
   refresh();
   el.classList.add("hv-host");
   el.append(root);
@@ -164,6 +164,16 @@ export function renderGallery({ model, el }) {
     cleanup.run();
     for (const card of cards.values()) card.remove();
   };
+}
+
+/** Whether the host's page is dark here: by what is painted, as hosts name their themes in many ways. @param {Element} element */
+function isDark(element) {
+  const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  if (!paint) return false;
+  paint.fillStyle = getComputedStyle(element).backgroundColor;
+  paint.fillRect(0, 0, 1, 1);
+  const [red, green, blue, alpha] = paint.getImageData(0, 0, 1, 1).data;
+  return alpha > 0 && 0.2126 * red + 0.7152 * green + 0.0722 * blue < 110;
 }
 
 /** Stands in where a browser (or a test) has no observers. */

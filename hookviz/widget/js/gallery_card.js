@@ -1,6 +1,7 @@
 // @ts-check
 // One layer's card in the gallery: its facts, its grid, its pages.
-import { bytesText, h, icon, isOff, numberText, setChoices, setOff, setText, showBytes } from "./kit.js";
+import { actionButtons, bytesText, focused, h, icon, isOff, numberText, setChoices, setOff, setText, showBytes } from "./kit.js";
+import { sentence, worded } from "./wording.js";
 
 /**
  * @typedef {{key: string, layer: string, call: number, calls: number, leaf: string,
@@ -11,7 +12,8 @@ import { bytesText, h, icon, isOff, numberText, setChoices, setOff, setText, sho
  * What comes with a picture.
  * @typedef {{key: string, version: number, page: number, pages: number, width: number,
  *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
- *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string}} PictureFacts
+ *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string,
+ *   note?: Record<string, any>}} PictureFacts
  */
 
 /** @param {PictureFacts} facts @returns {string} */
@@ -60,8 +62,9 @@ export class Card {
     this.pager = h("span", { class: "hv-pager", role: "group", hidden: true },
       this.prev, this.pageText, this.number, this.next);
     this.img = h("img", { hv: "grid", class: "hv-grid", hidden: true, alt: "" });
+    this.note = h("p", { hv: "card-note", class: "hv-dim hv-note", hidden: true });
     this.wait = h("div", { hv: "pending", class: "hv-pending" });
-    this.body = h("div", { class: "hv-card-body" }, this.img, this.wait);
+    this.body = h("div", { class: "hv-card-body" }, this.note, this.img, this.wait);
     this.el = h("article", { hv: "card", class: "hv-card", "data-key": key, tabindex: "-1" },
       h("header", { class: "hv-card-head" }, this.collapse,
         h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
@@ -90,7 +93,7 @@ export class Card {
     this.pager.hidden = this.pages < 2;
     this.number.hidden = this.pages <= 12;
     this.number.max = String(this.pages);
-    if (document.activeElement !== this.number) this.number.value = String(this.page + 1);
+    if (focused(this.el) !== this.number) this.number.value = String(this.page + 1);
     setText(this.pageText, `${this.page + 1} of ${this.pages}`);
     setOff(this.prev, this.page <= 0);
     setOff(this.next, this.page >= this.pages - 1);
@@ -133,6 +136,7 @@ export class Card {
       showBytes(this.img, null);
       delete this.img.dataset.version;
       setText(this.facts, "");
+      this.note.hidden = true;
       this.pager.hidden = true;
     }
     this.refreshWait();
@@ -158,10 +162,14 @@ export class Card {
     if (!this.state || facts.version < this.state.version) return;
     this.state.version = facts.version;
     this.el.dataset.version = String(facts.version);
+    setText(this.note, facts.note ? sentence(facts.note) : "");
+    this.note.hidden = !facts.note;
     if (facts.error) {
+      const fault = { ...facts, message: facts.message ?? facts.error };
       showBytes(this.img, null);
       this.img.dataset.version = String(facts.version);
-      setText(this.wait, facts.error);
+      this.wait.replaceChildren(sentence(fault), ...actionButtons(worded(fault).actions, (action) =>
+        this.send({ type: "view", changes: action === "show-dead" ? { hide_dead: false } : {} })));
       this.wait.hidden = false;
       this.wait.classList.remove("hv-busy");
       this.el.setAttribute("aria-busy", "false");

@@ -1,9 +1,10 @@
 // @ts-check
 // The image on screen: drop, paste, browse or a sample; the original and what the network sees.
-// Reads the traits info, samples, choice, choices, max_bytes, accept, alert; sends messages.
+// Reads the traits info, samples, choice, choices, own, max_bytes, accept, alert; sends messages.
 import "./image.css";
-import { alertBox, Cleanup, h, icon, select, setChoices, setText, showBytes } from "./kit.js";
-import { fileOf, refusal, sendFile } from "./upload.js";
+import { alertBox, Cleanup, h, icon, select, setChoices, setText, showBytes, textField } from "./kit.js";
+import { filesOf, refusal, sendFile } from "./upload.js";
+import { sentence } from "./wording.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -44,10 +45,23 @@ export function renderImage({ model, el }) {
   const preprocess = select("preprocess", "Preprocessing", model.get("choices") ?? [],
     (choice) => model.send({ type: "preprocess", choice }));
   const preprocessLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "Preprocessing"), preprocess);
-  const alert = alertBox(() => model.send({ type: "dismiss" }));
+  const channels = select("own-channels", "Channels of the input", [["3", "color"], ["1", "grey"]], (value) => own("channels", value));
+  const own = (/** @type {string} */ name, /** @type {string} */ value) => model.send({ type: "own", values: { [name]: value } });
+  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ hint) =>
+    textField(`own-${name}`, label, { class: "hv-input", placeholder: hint }, (value) => own(name, value));
+  /** @type {Record<string, ReturnType<typeof textField>>} */
+  const fields = { size: field("size", "Size of the input", "28, or 240 × 320"), mean: field("mean", "Mean", "0.5"),
+    std: field("std", "Standard deviation", "0.5") };
+  const labelled = (/** @type {string} */ text, /** @type {Node} */ control) => h("label", {}, h("span", {}, text), control);
+  const found = h("p", { hv: "own-found", class: "hv-dim hv-note" });
+  const ownBox = h("div", { hv: "own", class: "hv-own", role: "group", "aria-label": "Own preprocessing", hidden: true },
+    labelled("Size", fields.size.input), labelled("As", channels), labelled("Mean", fields.mean.input),
+    labelled("Std", fields.std.input), ...Object.values(fields).map((each) => each.problem), found);
+  const left = h("p", { hv: "left-out", class: "hv-dim hv-note", role: "status", hidden: true });
+  const alert = alertBox((action) => model.send(action === "dismiss" ? { type: "dismiss" } : { type: "action", do: action }));
   const root = h("section", { hv: "image", class: "hv hv-part hv-image", "aria-label": "Image" },
     h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "1"), "Image"),
-    alert.place, drop, figures, preprocessLine);
+    alert.place, drop, left, figures, preprocessLine, ownBox);
 
   /** @param {File} chosen */
   async function take(chosen) {
@@ -80,12 +94,17 @@ export function renderImage({ model, el }) {
   }
   /** @param {DataTransfer | null} transfer @returns {boolean} */
   function takeTransfer(transfer) {
-    const chosen = fileOf(transfer);
-    if (chosen) {
-      take(chosen);
-      return true;
-    }
-    return false;
+    return takeFirst(filesOf(transfer));
+  }
+  /** @param {File[]} files @returns {boolean} */
+  function takeFirst([first, ...others]) {
+    if (!first) return false;
+    const names = others.map((file) => file.name);
+    const more = names.length > 3 ? ` and ${names.length - 3} more` : "";
+    setText(left, others.length ? `One image at a time: “${first.name}” was taken, not ${names.slice(0, 3).join(", ")}${more}.` : "");
+    left.hidden = !others.length;
+    take(first);
+    return true;
   }
 
   function refresh() {
@@ -116,12 +135,21 @@ export function renderImage({ model, el }) {
   const refreshChoice = () => {
     setChoices(preprocess, model.get("choices") ?? []);
     preprocess.value = model.get("choice") ?? "model";
+    const values = model.get("own") ?? {};
+    ownBox.hidden = preprocess.value !== "own";
+    channels.value = values.channels ?? "3";
+    setText(found, values.found ?? "");
+    for (const [name, each] of Object.entries(fields)) each.show(values[name] ?? "");
+  };
+  const refreshAlert = () => {
+    const now = model.get("alert") ?? {};
+    for (const [name, each] of Object.entries(fields)) each.refuse(now.field === name ? sentence(now) : "");
+    alert.show(now.field in fields ? {} : now);
   };
 
   file.addEventListener("change", () => {
-    const chosen = file.files?.[0];
+    takeFirst([...(file.files ?? [])]);
     // Emptied at once: choosing the same file again must count as a new choice.
-    if (chosen) take(chosen);
     file.value = "";
   });
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
@@ -132,7 +160,8 @@ export function renderImage({ model, el }) {
   cleanup.listen(model, "change:samples", refreshSamples);
   cleanup.listen(model, "change:choice", refreshChoice);
   cleanup.listen(model, "change:choices", refreshChoice);
-  cleanup.listen(model, "change:alert", () => alert.show(model.get("alert")));
+  cleanup.listen(model, "change:own", refreshChoice);
+  cleanup.listen(model, "change:alert", refreshAlert);
   // The app hands over what was dropped or pasted anywhere on it.
   cleanup.hear(root, "hv-transfer", (event) => takeTransfer(event.detail));
   takeFiles(root, drop, takeTransfer, (message) =>
@@ -140,7 +169,7 @@ export function renderImage({ model, el }) {
   refresh();
   refreshSamples();
   refreshChoice();
-  alert.show(model.get("alert"));
+  refreshAlert();
   el.classList.add("hv-host");
   el.append(root);
   model.send({ type: "pictures" });

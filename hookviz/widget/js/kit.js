@@ -1,6 +1,7 @@
 // @ts-check
 // What every part of the app uses: building elements, listening to a widget's model, pictures
 // that arrive as bytes. Nothing here knows layers, images or runs.
+import { worded } from "./wording.js";
 
 /**
  * The part of a Jupyter widget's model that anywidget hands over.
@@ -15,8 +16,15 @@
  * }} Model
  */
 
+/**
+ * What anywidget hands to render. `host` shows other widgets, in every front end alike.
+ * @typedef {{model: Model, el: HTMLElement, host?: {getWidget(reference: string): Promise<{
+ *   render(where: {el: HTMLElement, signal: AbortSignal}): Promise<void>}>}}} Context
+ */
+
 /** @typedef {Record<string, any>} Props */
 
+/** @type {Record<string, string>} */
 const SVG = {
   chevron: '<path d="M6 4l4 4-4 4"/>',
   down: '<path d="M4 6l4 4 4-4"/>',
@@ -27,13 +35,17 @@ const SVG = {
   chart: '<path d="M3 13V8M7 13V3M11 13V6M2 13.5h12"/>',
   copy: '<rect x="5.5" y="5.5" width="7" height="8" rx="1"/><path d="M10 5.5V3.5a1 1 0 0 0-1-1H4.5a1 1 0 0 0-1 1V10a1 1 0 0 0 1 1h1"/>',
   export: '<path d="M8 2.5V10M5 7.5l3 3 3-3M3 11v2h10v-2"/>',
+  ok: '<path d="M3.5 8.5l3 3 6-7"/>',
+  failed: '<path d="M4.5 4.5l7 7M11.5 4.5l-7 7"/>',
+  cancelled: '<rect x="4.5" y="4.5" width="7" height="7" fill="currentColor"/>',
+  busy: '<path d="M8 2.5a5.5 5.5 0 1 0 5.5 5.5"/>',
   play: '<path d="M5 3.5v9l7-4.5z" fill="currentColor"/>',
   layers: '<path d="M8 2.5L14 6 8 9.5 2 6zM2.5 9L8 12.5 13.5 9"/>',
 };
 
 /**
  * A small drawn sign, hidden from screen readers.
- * @param {keyof typeof SVG} name
+ * @param {string} name
  * @returns {HTMLElement}
  */
 export function icon(name) {
@@ -94,6 +106,87 @@ export function setOff(element, off) {
 /** @param {Element} element */
 export function isOff(element) {
   return element.getAttribute("aria-disabled") === "true";
+}
+
+/**
+ * The element with the focus, also inside a shadow root (marimo shows widgets in one).
+ * @param {Node} inside
+ * @returns {HTMLElement | null}
+ */
+export function focused(inside) {
+  const root = /** @type {Document | ShadowRoot} */ (inside.getRootNode());
+  return /** @type {HTMLElement | null} */ (root.activeElement ?? null);
+}
+
+/**
+ * The key of the result card that an event happened on, or "".
+ * @param {Event} event
+ * @returns {string}
+ */
+export function cardKey(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  return /** @type {HTMLElement | null} */ (target.closest?.('[data-hv="card"]'))?.dataset.key ?? "";
+}
+
+/**
+ * A labelled checkbox.
+ * @param {string} hv
+ * @param {string} label
+ * @param {Props} [props] of the input; `shown` is the text beside it where it is not the label
+ */
+export function checkbox(hv, label, { shown = label, ...props } = {}) {
+  const input = h("input", { hv, type: "checkbox", "aria-label": label, ...props });
+  return { input, line: h("label", { class: "hv-check", title: label }, input, shown) };
+}
+
+let fieldsMade = 0;
+
+/**
+ * A text field whose value is asked of Python. It shows what stands; where a value was refused,
+ * the one before stands, and the sentence below it says why.
+ * @param {string} hv
+ * @param {string} label
+ * @param {Props} props of the input
+ * @param {(text: string) => void} commit called with what was typed, on Enter or on leaving
+ */
+export function textField(hv, label, props, commit) {
+  const id = `hv-field-${(fieldsMade += 1)}`;
+  const problem = h("span", { id, hv: "field-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const input = h("input", { hv, type: "text", "aria-label": label, spellcheck: "false", autocomplete: "off", ...props });
+  let stands = "";
+  /** What Python was asked for and has not answered. @type {string | null} */
+  let asked = null;
+  const send = () => {
+    if (input.value === (asked ?? stands)) return;
+    asked = input.value;
+    commit(asked ?? "");
+  };
+  input.addEventListener("change", send);
+  input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter") return;
+    event.stopPropagation();
+    send();
+  });
+  return {
+    input, problem,
+    /** @param {string} value what stands, as Python says */
+    show(value) {
+      if (asked !== null || focused(input) !== input || input.value === stands) input.value = value;
+      stands = value;
+      this.refuse("");
+    },
+    /** @param {string} text why a value was refused; "" for none */
+    refuse(text) {
+      asked = null;
+      if (text) input.value = stands;
+      setText(problem, text);
+      problem.hidden = !text;
+      for (const [name, value] of [["aria-invalid", "true"], ["aria-describedby", id]]) {
+        if (text) input.setAttribute(name, value);
+        else input.removeAttribute(name);
+      }
+    },
+  };
 }
 
 /** A list of things to undo when a view goes. */
@@ -237,6 +330,16 @@ export function debounce(milliseconds, callback) {
 }
 
 /**
+ * Buttons that do what a sentence advises.
+ * @param {{label: string, do: string}[] | undefined} actions
+ * @param {(action: string) => void} onAction
+ */
+export function actionButtons(actions, onAction) {
+  return (actions ?? []).map((action) => h("button", { hv: "alert-action", type: "button", class: "hv-button",
+    "data-do": action.do, onclick: () => onAction(action.do) }, action.label));
+}
+
+/**
  * The message box of a part or of the app: one sentence, what to do, the traceback folded away.
  * @param {(action: string) => void} onAction called with an action's name, or "dismiss"
  */
@@ -245,17 +348,12 @@ export function alertBox(onAction) {
   const remedy = h("span", { hv: "alert-remedy", class: "hv-alert-remedy" });
   const trace = h("pre", { tabindex: "0", "aria-label": "Traceback" });
   const details = h("details", { hv: "alert-details" }, h("summary", {}, "Details"), trace);
-  const action = h("button", {
-    hv: "alert-action",
-    type: "button",
-    class: "hv-button",
-    onclick: () => onAction(action.dataset.do ?? ""),
-  });
+  const actions = h("div", { class: "hv-actions" });
   const box = h(
     "div",
     { hv: "alert", role: "alert", class: "hv-alert" },
     h("div", { class: "hv-alert-text" }, message, " ", remedy, details),
-    action,
+    actions,
     h(
       "button",
       { hv: "alert-dismiss", type: "button", class: "hv-quiet", "aria-label": "Dismiss",
@@ -269,22 +367,19 @@ export function alertBox(onAction) {
     place,
     /** @param {Props | null} alert */
     show(alert) {
-      if (!alert || !alert.message) {
+      if (!alert?.message) {
         box.remove();
         return;
       }
       const before = box.isConnected;
       if (!before) place.after(box);
-      setText(message, alert.message);
-      setText(remedy, alert.remedy ?? "");
+      const words = worded(alert);
+      setText(message, words.message);
+      setText(remedy, words.remedy ?? "");
       trace.textContent = alert.traceback ?? "";
       details.hidden = !alert.traceback;
       details.open = false;
-      action.hidden = !alert.action;
-      if (alert.action) {
-        action.dataset.do = alert.action.do;
-        setText(action, alert.action.label);
-      }
+      actions.replaceChildren(...actionButtons(words.actions, onAction));
       // The button that was pressed may lie far below.
       if (!before) box.scrollIntoView?.({ block: "nearest" });
     },

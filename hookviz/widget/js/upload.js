@@ -64,12 +64,12 @@ export function sendFile(model, file, onProgress, signal) {
 }
 
 /**
- * The first file of a drop or a paste; null where it carries none.
+ * The files of a drop or a paste, images first.
  * @param {DataTransfer | null} transfer
- * @returns {File | null}
+ * @returns {File[]}
  */
-export function fileOf(transfer) {
-  if (!transfer) return null;
-  const files = [...transfer.files];
-  return files.find((file) => file.type.startsWith("image/")) ?? files[0] ?? null;
+export function filesOf(transfer) {
+  const files = [...(transfer?.files ?? [])];
+  const isImage = (/** @type {File} */ file) => file.type.startsWith("image/");
+  return [...files.filter(isImage), ...files.filter((file) => !isImage(file))];
 }

@@ -1,0 +1,285 @@
+"""How a model is called with an image.
+
+Conventions: classifiers, segmentation and modules of one's own take the batch (N, 3, H, W);
+torchvision's detection takes a list of (3, H, W); video takes (N, 3, T, H, W), the picture
+repeated T times; optical flow takes two frames, the picture twice; Hugging Face modules take the
+keyword ``pixel_values``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+import torchvision.models as tv
+from torch import Tensor, nn
+
+from hookviz.errors import ModelError
+from hookviz.models._loaded_model import LoadedModel, Task
+
+__all__ = [
+    "InputHints",
+    "expected_input",
+    "feed",
+    "fixed_size",
+    "infer_task",
+    "is_hugging_face",
+    "min_size",
+    "unwrapped",
+]
+
+FRAMES = 16
+"""How often the picture is repeated for a video model: torchvision's MViT takes just 16, S3D at
+least 14, the others any number."""
+
+_FLOW_STEP = 8
+_FLOW_BYTES = 2**31
+_HF_VIDEO = ("videomae", "vivit", "timesformer", "vjepa2")
+# RGB to grey as PIL's "L" does it (ITU-R 601-2).
+_LUMA = (0.299, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class InputHints:
+    """What a model takes.
+
+    Attributes:
+        convention: "batch", "list of images", "video", "two frames" or "pixel_values".
+        frames: How often the picture is repeated for video; 0 otherwise.
+        fixed_size: The only (height, width) that the model takes; None where it takes others.
+        min_size: The smallest (height, width).
+        channels: 3, or 1 where the first layer takes grey.
+        sentence: The convention for people; "" for a plain batch.
+    """
+
+    convention: str
+    frames: int = 0
+    fixed_size: tuple[int, int] | None = None
+    min_size: tuple[int, int] = (1, 1)
+    channels: int = 3
+    sentence: str = ""
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside DataParallel, DistributedDataParallel and ``torch.compile``."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if inner is None and isinstance(
+            module, nn.DataParallel | nn.parallel.DistributedDataParallel
+        ):
+            inner = module.module
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def is_hugging_face(module: nn.Module) -> bool:
+    """Whether a module follows the conventions of the transformers library (by its looks)."""
+    module = unwrapped(module)
+    return hasattr(getattr(module, "config", None), "model_type") and hasattr(
+        module, "main_input_name"
+    )
+
+
+def min_size(builder: str) -> tuple[int, int]:
+    """The smallest (height, width) that torchvision states for a builder; (1, 1) where none."""
+    if builder not in tv.list_models():
+        return 1, 1
+    default = getattr(tv.get_model_weights(builder), "DEFAULT", None)
+    height, width = (1, 1) if default is None else default.meta.get("min_size", (1, 1))
+    return int(height), int(width)
+
+
+def infer_task(module: nn.Module) -> Task:
+    """What a module answers, told by its class; "unknown" for classes of one's own."""
+    module = unwrapped(module)
+    homes = [kind.__module__ for kind in type(module).__mro__]
+    rooms: tuple[tuple[str, Task], ...] = (
+        ("torchvision.models.detection.", "detection"),
+        ("torchvision.models.segmentation.", "segmentation"),
+        ("torchvision.models.video.", "video"),
+        ("torchvision.models.optical_flow.", "optical_flow"),
+    )
+    for room, task in rooms:
+        if any(home.startswith(room) for home in homes):
+            return task
+    if any(home.startswith(("torchvision.models.", "timm.models.")) for home in homes):
+        return "classification"
+    return "unknown"
+
+
+def expected_input(model: LoadedModel) -> InputHints:
+    """How a model is fed.
+
+    Examples:
+        >>> from hookviz.models import load_model
+        >>> expected_input(load_model("r3d_18", weights=None)).sentence
+        'The picture is repeated as 16 equal frames.'
+    """
+    module = unwrapped(model.module)
+    fixed = fixed_size(module)
+    smallest = fixed or min_size(model.builder)
+    if is_hugging_face(module):
+        return _hugging_face_hints(module)
+    if model.task == "detection":
+        return InputHints("list of images", min_size=smallest)
+    if model.task == "optical_flow":
+        return InputHints(
+            "two frames",
+            min_size=smallest,
+            sentence="The picture is fed as both frames, its right and lower edge repeated to a "
+            f"multiple of {_FLOW_STEP} pixels.",
+        )
+    if model.task == "video" or _first_weight_axes(module) == 5:
+        sentence = f"The picture is repeated as {FRAMES} equal frames."
+        return InputHints("video", FRAMES, fixed, smallest, sentence=sentence)
+    return InputHints("batch", 0, fixed, smallest, channels=_first_channels(module))
+
+
+def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments that show a batch of images to a model.
+
+    Args:
+        model: What is called: ``args, kwargs = feed(model, x); model.module(*args, **kwargs)``.
+        tensor: (N, 3, H, W) or (3, H, W), floating point, normalised as the model wants it.
+
+    Returns:
+        Positional and keyword arguments, on the model's device and in its dtype. A view of
+        ``tensor`` where nothing had to be changed.
+
+    Raises:
+        ModelError: The model cannot take such an image, or needs more than an image.
+    """
+    if not isinstance(tensor, Tensor):
+        raise ModelError(f"A model is fed with a tensor (N, 3, H, W), not {type(tensor).__name__}.")
+    if tensor.ndim == 3:
+        tensor = tensor[None]
+    if tensor.ndim != 4 or not tensor.is_floating_point() or 0 in tensor.shape:
+        raise ModelError(
+            f"A model is fed with floating-point images (N, 3, H, W), not {tensor.dtype} of shape "
+            f"{tuple(tensor.shape)}."
+        )
+    hints = expected_input(model)
+    _check_size(model.name, hints, tensor)
+    if tensor.is_meta and model.device.type != "meta":
+        raise ModelError("The images are on the meta device and have no values.")
+    batch = tensor.to(device=model.device, dtype=model.dtype)
+    if hints.channels == 1 and batch.shape[1] == 3:
+        weight = batch.new_tensor(_LUMA)[None, :, None, None]
+        batch = (batch * weight).sum(dim=1, keepdim=True)
+    if hints.convention == "list of images":
+        return (list(batch),), {}
+    if hints.convention == "two frames":
+        frame = _padded_flow_frame(model.name, batch)
+        return (frame, frame.clone()), {}
+    if hints.convention == "video":
+        # A real copy: an expanded view shares memory, and in-place layers would refuse it.
+        return (batch[:, :, None].repeat(1, 1, hints.frames, 1, 1),), {}
+    if hints.convention == "pixel_values":
+        if hints.frames:
+            batch = batch[:, None].repeat(1, hints.frames, 1, 1, 1)
+        return (), {"pixel_values": batch}
+    return (batch,), {}
+
+
+def _check_size(name: str, hints: InputHints, tensor: Tensor) -> None:
+    height, width = tensor.shape[-2:]
+    if hints.fixed_size is not None and (height, width) != hints.fixed_size:
+        wanted = _size(hints.fixed_size)
+        raise ModelError(
+            f"'{name}' takes images of {wanted} pixels only, not {_size((height, width))}.",
+            remedy=f"Choose a preprocessing that ends in {wanted}.",
+            code="image-size",
+            details={"height": hints.fixed_size[0], "width": hints.fixed_size[1]},
+        )
+    if height < hints.min_size[0] or width < hints.min_size[1]:
+        raise ModelError(
+            f"'{name}' takes images of at least {_size(hints.min_size)} pixels, not "
+            f"{_size((height, width))}."
+        )
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[1]}×{size[0]}"
+
+
+def fixed_size(module: nn.Module) -> tuple[int, int] | None:
+    """The size that torchvision's and timm's position tables are cut for."""
+    kind = type(module)
+    part: Any = module
+    if kind.__module__.startswith("torchvision.models."):
+        if kind.__name__ == "VisionTransformer":
+            return _scaled((part.image_size, part.image_size), (1, 1))
+        if kind.__name__ == "MViT":
+            return _scaled(part.pos_encoding.spatial_size, part.conv_proj.stride[1:])
+        if kind.__name__ == "MaxVit":
+            return _scaled(part.blocks[0].grid_size, (4, 4))  # the stem and the block halve it
+    patches = getattr(module, "patch_embed", None)
+    if getattr(patches, "strict_img_size", False) and not getattr(
+        module, "dynamic_img_size", False
+    ):
+        size = getattr(patches, "img_size", None)
+        if isinstance(size, tuple) and len(size) == 2:
+            return int(size[0]), int(size[1])
+    return None
+
+
+def _scaled(grid: Sequence[int], stride: Sequence[int]) -> tuple[int, int]:
+    return int(grid[0]) * int(stride[0]), int(grid[1]) * int(stride[1])
+
+
+def _first_weight(module: nn.Module) -> Tensor | None:
+    return next((p for p in module.parameters() if p.ndim >= 2), None)
+
+
+def _first_weight_axes(module: nn.Module) -> int:
+    weight = _first_weight(module)
+    return 0 if weight is None else weight.ndim
+
+
+def _first_channels(module: nn.Module) -> int:
+    """1 where the first weight belongs to a convolution of grey images, else 3."""
+    weight = _first_weight(module)
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d) and part.weight is weight:
+            return 1 if part.in_channels == 1 else 3
+    return 3
+
+
+def _padded_flow_frame(name: str, batch: Tensor) -> Tensor:
+    height, width = batch.shape[-2:]
+    below, right = -height % _FLOW_STEP, -width % _FLOW_STEP
+    # RAFT compares every position with every other one: memory grows with the square.
+    positions = ((height + below) // _FLOW_STEP) * ((width + right) // _FLOW_STEP)
+    if positions**2 * 4 > _FLOW_BYTES:
+        raise ModelError(
+            f"'{name}' would need {positions**2 * 4 / 2**30:.0f} GiB for the correlations of a "
+            f"{_size((height, width))} image.",
+            remedy="Choose a preprocessing that makes it smaller, for example 520 pixels.",
+        )
+    return F.pad(batch, (0, right, 0, below), mode="replicate")
+
+
+def _hugging_face_hints(module: nn.Module) -> InputHints:
+    config: Any = module.config
+    takes = inspect.signature(module.forward).parameters
+    name = type(module).__name__
+    main = str(module.main_input_name)
+    if "pixel_values" not in takes:
+        raise ModelError(
+            f"The module {name} takes '{main}', no image (pixel_values).",
+            remedy="Pass a vision model.",
+        )
+    if main != "pixel_values" or "input_ids" in takes:
+        raise ModelError(
+            f"The module {name} takes text beside the image (input_ids).",
+            remedy="Pass its vision part, for example model.vision_model.",
+        )
+    frames = 0
+    if str(config.model_type) in _HF_VIDEO:
+        frames = int(getattr(config, "num_frames", FRAMES))
+    sentence = f"The picture is repeated as {frames} equal frames." if frames else ""
+    return InputHints("pixel_values", frames, sentence=sentence)

@@ -1,0 +1,107 @@
+"""What a page asks, checked in whole before anything is taken over.
+
+In: a message's content and the method that answers it. Out: typed arguments, or one sentence.
+Must not know: widgets.
+
+Nothing that a page sends is believed. A handler's annotations say what a message of its kind must
+hold; it is called only where every field is there and right, so it never begins with a bad value.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, get_type_hints
+
+from hookviz.errors import HookvizError
+
+__all__ = ["arguments_of"]
+
+_LONGEST_TEXT = 100_000
+_LARGEST = 2**53  # beyond it JavaScript's numbers are not exact
+
+
+def arguments_of(
+    handler: Callable[..., Any], content: Mapping[str, Any], buffers: Any
+) -> dict[str, Any]:
+    """The arguments that a handler gets for a message.
+
+    Args:
+        handler: A method. Its parameters after ``self`` are fields of the message by name, of type
+            bool, int, float, str, list[str] or dict[str, Any]; one without a default must be
+            there. A parameter ``buffers`` gets the message's buffers.
+        content: The message.
+        buffers: Its buffers.
+
+    Returns:
+        Arguments by name.
+
+    Raises:
+        HookvizError: A field is missing or not of its type.
+
+    Examples:
+        >>> def turn(self, key: str, page: int = 0): ...
+        >>> arguments_of(turn, {"key": "conv#1", "page": 2, "evil": 1}, [])
+        {'key': 'conv#1', 'page': 2}
+        >>> arguments_of(turn, {"key": 5}, [])
+        Traceback (most recent call last):
+        hookviz.errors.HookvizError: The page sent key=5; it must be a text.
+    """
+    found: dict[str, Any] = {}
+    for name, kind, default in _fields(handler):
+        if name == "buffers":
+            found[name] = [bytes(buffer) for buffer in buffers or []]
+        elif name in content:
+            found[name] = _checked(name, kind, content[name])
+        elif default is not inspect.Parameter.empty:
+            found[name] = default
+        else:
+            raise HookvizError(f"The page sent a message without {name}.")
+    return found
+
+
+@cache
+def _fields(handler: Callable[..., Any]) -> tuple[tuple[str, Any, Any], ...]:
+    hints = get_type_hints(handler)
+    parameters = list(inspect.signature(handler).parameters.values())[1:]
+    return tuple((p.name, hints[p.name], p.default) for p in parameters)
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    words, right = {
+        bool: ("true or false", isinstance(value, bool)),
+        int: ("a whole number", _is_number(value) and float(value).is_integer()),
+        float: ("a number", _is_number(value)),
+        str: ("a text", _is_text(value)),
+        list[str]: ("a list of texts", isinstance(value, list) and all(map(_is_text, value))),
+        dict[str, Any]: (
+            "names and values",
+            isinstance(value, dict)
+            and all(map(_is_text, value))
+            and all(map(_plain, value.values())),
+        ),
+    }[kind]
+    if not right:
+        raise HookvizError(f"The page sent {name}={ascii(value)[:80]}; it must be {words}.")
+    return int(value) if kind is int else value
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return plain and abs(value) <= _LARGEST and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: it could not be sent back
+        return False
+    return True
+
+
+def _plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value)

@@ -1,0 +1,125 @@
+// @ts-check
+// What is going on, and what there is to do about it: the light, the run bar, the predictions.
+import { actionButtons, bytesText, checkbox, h, icon, isOff, setOff, setText } from "./kit.js";
+import { modelWords } from "./wording.js";
+
+/** @typedef {{state?: string, text?: string, done?: number, total?: number, unit?: string, outcome?: string}} Status */
+
+/**
+ * The app's one place for its status: a sign that differs in shape and color, and a sentence.
+ */
+export function statusLight() {
+  const sign = h("span", { class: "hv-sign" });
+  const text = h("span", { hv: "state", class: "hv-state-text", role: "status", "aria-live": "polite" });
+  const el = h("span", { class: "hv-state" }, sign, text);
+  let shown = "";
+  /** @param {Status} status @param {boolean} dead */
+  function show(status, dead) {
+    const busy = status.state !== undefined && status.state !== "idle";
+    const outcome = dead ? "failed" : busy ? "busy" : status.outcome || "ok";
+    if (outcome !== shown) {
+      shown = outcome;
+      sign.replaceChildren(icon(outcome));
+      el.dataset.outcome = outcome;
+    }
+    setText(text, dead ? "No kernel." : status.text ?? "");
+    el.title = text.textContent;
+  }
+  return { el, show };
+}
+
+/**
+ * How far something has come, with what is counted.
+ * @param {Status} status
+ */
+export function countText({ done = 0, total = 0, unit = "" }) {
+  if (!total) return "";
+  if (unit === "bytes") return `${bytesText(done)} of ${bytesText(total)}`;
+  return `${done} of ${total} ${unit}`.trim();
+}
+
+/**
+ * Run, Cancel, progress and Export.
+ * @param {{send: (message: any) => void, openExport: () => void}} app
+ */
+export function runBar({ send, openExport }) {
+  const run = h("button", { hv: "run", type: "button", class: "hv-button hv-main hv-run", onclick: start },
+    icon("play"), "Run");
+  const cancel = h("button", { hv: "cancel", type: "button", class: "hv-button",
+    onclick: () => !isOff(cancel) && send({ type: "cancel" }) }, "Cancel");
+  const fill = h("span", { class: "hv-bar-fill" });
+  const bar = h("div", { hv: "progress", class: "hv-bar", role: "progressbar", "aria-label": "Progress",
+    "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0" }, fill);
+  const count = h("span", { hv: "progress-text", class: "hv-count" });
+  const reason = h("span", { hv: "run-reason", class: "hv-reason" });
+  const auto = checkbox("auto-run", "Run automatically", { onchange: () => send({ type: "auto", on: auto.input.checked }) });
+  auto.line.title = "Run after every change of layers or image";
+  auto.line.classList.add("hv-auto");
+  const opener = h("button", { hv: "export-button", type: "button", class: "hv-button",
+    "aria-haspopup": "dialog", onclick: openExport }, icon("export"), "Export");
+  const el = h("div", { hv: "runbar", class: "hv-runbar", role: "group", "aria-label": "Run bar" },
+    run, cancel, bar, count, reason, auto.line, opener);
+
+  function start() {
+    if (!isOff(run)) send({ type: "run" });
+    else {
+      reason.classList.remove("hv-shake");
+      void reason.offsetWidth;
+      reason.classList.add("hv-shake");
+    }
+  }
+  /** @param {Status} status @param {string} why why there can be no run, or "" @param {boolean} dead */
+  function show(status, why, dead) {
+    const busy = status.state !== "idle";
+    const total = Math.max(1, status.total ?? 1);
+    const text = busy ? countText(status) : "";
+    bar.setAttribute("aria-valuemax", String(total));
+    bar.setAttribute("aria-valuenow", String(status.done ?? 0));
+    if (text) bar.setAttribute("aria-valuetext", text);
+    else bar.removeAttribute("aria-valuetext");
+    bar.classList.toggle("hv-endless", busy && !status.total);
+    bar.classList.toggle("hv-rest", !busy || dead);
+    fill.style.width = `${Math.min(1, (status.done ?? 0) / total) * 100}%`;
+    setText(count, text);
+    setOff(run, busy || Boolean(why) || dead);
+    setOff(cancel, !busy || status.state === "cancelling" || dead);
+    setText(reason, busy ? "" : why);
+    run.title = why || "Run (Enter)";
+  }
+  return {
+    el, show, start, opener,
+    cancel: () => cancel.click(),
+    /** @param {boolean} on */
+    setAuto(on) { auto.input.checked = on; },
+  };
+}
+
+/**
+ * The model's predictions and what is to be known of its weights.
+ * @param {(action: string) => void} onAction
+ */
+export function predictionBox(onAction) {
+  const list = h("ol", { hv: "predictions", class: "hv-predictions", "aria-label": "Predictions" });
+  const reason = h("p", { hv: "predictions-reason", class: "hv-dim hv-note" });
+  const note = h("p", { hv: "note", class: "hv-dim hv-note" });
+  const actions = h("div", { class: "hv-actions" });
+  const el = h("section", { class: "hv-part hv-prediction-box", "aria-label": "Predictions of the model" },
+    list, reason, note, actions);
+  /** @param {Record<string, any>} found @param {Record<string, any>} info */
+  function show(found, info) {
+    const items = found.items ?? [];
+    list.replaceChildren(...items.map((/** @type {[string, number]} */ [name, share]) => h("li", { hv: "prediction" },
+      h("span", { class: "hv-prediction-name", title: name }, name),
+      h("span", { class: "hv-prediction-bar" }, h("span", { style: `width:${(share * 100).toFixed(1)}%` })),
+      h("span", { class: "hv-prediction-share" }, `${(share * 100).toFixed(1)} %`))));
+    const words = modelWords(info);
+    setText(reason, found.reason ?? "");
+    setText(note, words.message);
+    actions.replaceChildren(...actionButtons(words.actions, onAction));
+    list.hidden = !items.length;
+    reason.hidden = !found.reason || found.reason === info.note;
+    note.hidden = !words.message;
+    el.hidden = !items.length && !found.reason && !words.message;
+  }
+  return { el, show };
+}

@@ -1,0 +1,68 @@
+// @ts-check
+// The app's own words for what the library says. A sentence of the library names arguments and
+// functions, as its users write Python; the app has controls. Whatever differs is told by the
+// fault's code (see HookvizError) and is said anew here, and nowhere else: no sentence is searched.
+
+/** @typedef {{label: string, do: string}} Action */
+/** @typedef {{message: string, remedy?: string, actions?: Action[]}} Words */
+
+const FILE = { label: "Choose a file", do: "choose-file" };
+const UNTRAINED = { label: "Load it untrained", do: "untrained" };
+
+/** By code: what is said in place of the library's message, remedy or both, and what can be done.
+ * @type {Record<string, (named: Record<string, string>) => Partial<Words>>} */
+const WORDS = {
+  "no-such-channel": ({ channel, last, noun }) => ({ message: `This layer has the ${noun}s 0 to ${last}, not ${channel}.`, remedy: "" }),
+  "not-channels": ({ text }) => ({ message: text ? `“${text}” is not a channel.` : "A channel is missing between the commas.",
+    remedy: "Write for example 0-15,42." }),
+  "empty-range": ({ low, high }) => ({ message: `The lowest value, ${low}, must be below the highest, ${high}.`, remedy: "" }),
+  "all-dead": ({ noun }) => ({ message: `Each ${noun} is zero everywhere, and dead ${noun}s are hidden.`, remedy: "",
+    actions: [{ label: "Show dead channels", do: "show-dead" }] }),
+  "page-too-large": () => ({ remedy: "Choose fewer maps per page." }),
+  "overlay-needs-maps": () => ({ message: "These values have no place on the image, so they are drawn without it.", remedy: "" }),
+  "download-failed": ({ file, folder, url }) => ({ remedy: `You can also get ${url} elsewhere and put it into ${folder} as ${file}.`,
+    actions: [{ label: "Try again", do: "retry" }, FILE, UNTRAINED] }),
+  "no-weights": () => ({ remedy: "", actions: [FILE, UNTRAINED] }),
+  "out-of-memory": () => ({ remedy: "Tick fewer layers, or use a smaller image." }),
+  "size-unknown": () => ({ actions: [{ label: "Set the size of the input", do: "own-size" }] }),
+  "image-size": ({ width, height }) => ({ remedy: "",
+    actions: [{ label: `Use ${width} × ${height} pixels`, do: `size ${height} ${width}` }] }),
+};
+
+/**
+ * What the app says of a fault.
+ * @param {Record<string, any>} fault message, remedy, and where there are any code, details, action
+ * @returns {Words}
+ */
+export function worded({ message, remedy, code, details, action }) {
+  const own = WORDS[code]?.(details ?? {}) ?? {};
+  return { message, remedy, ...own, actions: [...(action ? [action] : []), ...(own.actions ?? [])] };
+}
+
+/**
+ * The same as one text.
+ * @param {Record<string, any>} fault
+ */
+export function sentence(fault) {
+  const { message, remedy } = worded(fault);
+  return [message, remedy].filter(Boolean).join(" ");
+}
+
+/**
+ * What is to be known of a model's weights.
+ * @param {Record<string, any>} info note, and where layers are missing the megabytes of the full weights
+ * @returns {Words}
+ */
+export function modelWords({ note, partial }) {
+  if (!partial) return { message: note ?? "" };
+  return { message: "These are the model's convolutions alone: it has no classifier, so there are no predictions.",
+    actions: [{ label: `Download the full model (${Math.round(partial)} MB)`, do: "download-full" }] };
+}
+
+/** Where weights are from, as LoadedModel.weights says it. @type {Record<string, string>} */
+const WEIGHTS = { "as passed in": "your own module", "state dict": "your own weights", none: "" };
+
+/** @param {string} weights */
+export function weightsText(weights) {
+  return WEIGHTS[weights] ?? weights;
+}

@@ -1,0 +1,110 @@
+"""The same app in each host that shows anywidgets: the whole job, with the parts in step."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from journey_app import App
+from journey_lab import Lab, write_notebook
+from journey_servers import MarimoServer, VoilaServer
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+
+EXPLORE = "import hookviz\napp = hookviz.explore()\napp"
+
+MARIMO = """import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+    import hookviz
+    explorer = hookviz.explore()
+    explorer
+    return (explorer,)
+
+
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+def whole_job(app: App, folder: Path) -> None:
+    """From a photo to files: each part does what another one asked for."""
+    app.sample("astronaut")
+    app.find_and_tick("features.2", "features.28")
+    expect(app.part("summary")).to_contain_text("2 of 34")
+    app.run("features.2", "features.28")
+    version = app.version("features.28")
+    app.choose("Colours", "magma")
+    app.painted("features.28", than=version)
+    version = app.version("features.28")
+    app.button("Next page of features.28").click()
+    app.painted("features.28", than=version)
+    expect(app.card("features.28")).to_contain_text("2 of 8")
+    # a refused value: said at the field, and nothing is lost
+    channels = app.root.get_by_label("Channels", exact=True)
+    channels.fill("0-3,cat")
+    channels.press("Enter")
+    expect(app.part("field-problem").filter(visible=True)).to_contain_text("cat")
+    expect(channels).to_have_value("")
+    expect(app.grid("features.28")).to_be_visible()
+    written = app.export("Ticked layers", str(folder))
+    assert sum("_grid_" in path.name for path in written.iterdir()) == 9
+    with app.page.expect_download() as download:
+        app.part("export-dialog").get_by_role("button", name="Download zip", exact=True).click()
+    with zipfile.ZipFile(io.BytesIO(Path(download.value.path()).read_bytes())) as archive:
+        assert archive.testzip() is None
+    app.page.keyboard.press("Escape")
+    app.expect_no_alert()
+    app.wait_idle()
+
+
+def test_voila(page: Page, tmp_path: Path, lab: Lab) -> None:
+    notebook = write_notebook(tmp_path / "app.ipynb", [EXPLORE])
+    with VoilaServer(tmp_path / "home", tmp_path, notebook.name) as voila:
+        page.goto(voila.url)
+        app = App(page, page.locator("body")).wait_ready()
+        whole_job(app, tmp_path / "files")
+        lab.screenshot("hosts_voila")
+
+
+def test_notebook_7(page: Page, tmp_path: Path, lab: Lab) -> None:
+    notebook = write_notebook(lab.server.root / "notebook_7.ipynb", [EXPLORE])
+    page.goto(lab.server.notebook_7_url(notebook.name))
+    page.locator(".jp-Notebook .jp-Cell").first.click()
+    expect(page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')).to_be_visible()
+    page.keyboard.press("Shift+Enter")
+    app = App(page, page.locator(".jp-NotebookPanel")).wait_ready()
+    whole_job(app, tmp_path / "files")
+    lab.screenshot("hosts_notebook_7")
+    lab.server.end_kernels(page)
+
+
+@pytest.mark.parametrize("mode", ["edit", "run"])
+def test_marimo(page: Page, tmp_path: Path, lab: Lab, mode: str) -> None:
+    (tmp_path / "app.py").write_text(MARIMO)
+    with MarimoServer(tmp_path / "home", tmp_path, "app.py", mode) as marimo:
+        page.goto(marimo.page_url)
+        if mode == "edit":
+            expect(page.get_by_test_id("cell-status")).to_have_attribute("data-status", "outdated")
+            page.get_by_test_id("run-button").last.click()
+        app = App(page, page.locator("body")).wait_ready()
+        whole_job(app, tmp_path / "files")
+        lab.screenshot(f"hosts_marimo_{mode}")
+        # keys typed on the app stay there, also in a host that is not Jupyter
+        app.part("treebox").focus()
+        page.keyboard.press("/")
+        page.keyboard.type("conv")
+        expect(app.part("search")).to_have_value("conv")
+        if mode == "edit":  # the cell run again: a fresh app in the place of the old one
+            page.get_by_test_id("cell-editor").click()
+            page.keyboard.press("Control+Enter")
+            expect(app.part("summary")).to_contain_text("0 of 34")
+            expect(page.locator('[data-hv="app"]')).to_have_count(1)
+            app.sample("coffee")

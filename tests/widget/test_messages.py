@@ -1,0 +1,358 @@
+"""Page and Python stay in one state, whatever a page sends and in whatever order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from hookviz.errors import HookvizError
+from hookviz.images import Preprocessing, sample_image
+from hookviz.models import LoadedModel
+from hookviz.widget import Explorer, explore
+from hookviz.widget._messages import arguments_of
+from hookviz.widget._part import Part
+
+# What never changes, or is large.
+CONSTANT = {"_esm", "_css", "layout", "tabbable", "tooltip"}
+
+
+class Kinds(nn.Module):
+    """Maps, single values, tokens and a layer that is dead: each refuses other options."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3)
+        self.few = nn.Conv2d(6, 2, 3)
+        self.tokens = nn.Linear(2, 5)
+        self.head = nn.Linear(5, 3)
+        self.dead = nn.Threshold(1e9, 0.0)
+        self.lost = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.few(self.conv(x))
+        self.dead(x)
+        y: Tensor = self.tokens(x.flatten(2).transpose(1, 2))
+        z: Tensor = self.head(y.mean(1))
+        return z
+
+
+class StandIn:
+    """A front end without a browser: the state of each widget as a page has it."""
+
+    def __init__(self, parts: list[Part], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parts = parts
+        self.states: list[dict[str, Any]] = []
+        self.versions: dict[str, int] = {}
+        for index, part in enumerate(parts):
+            self.states.append(plain(part.get_state()))
+
+            def hear(message: Any, buffers: Any = None, index: int = index) -> None:
+                if message["method"] == "update":
+                    self.states[index].update(plain(message["state"]))
+                elif message["method"] == "custom" and message["content"]["type"] == "pixels":
+                    self.versions[message["content"]["key"]] = message["content"]["version"]
+
+            monkeypatch.setattr(part, "_send", hear)
+
+    def say(self, index: int, content: Any) -> None:
+        self._send(index, {"method": "custom", "content": content})
+
+    def set(self, index: int, state: dict[str, Any]) -> None:
+        # A page has its own value at once, and takes no notice of the echo.
+        self.states[index].update(state)
+        self._send(index, {"method": "update", "state": state})
+
+    def _send(self, index: int, data: dict[str, Any]) -> None:
+        self.parts[index]._handle_msg({"content": {"data": data}, "buffers": []})
+
+    def assert_agrees(self) -> None:
+        for part, state in zip(self.parts, self.states, strict=True):
+            real = plain(part.get_state())
+            assert {k: v for k, v in state.items() if real[k] != v} == {}, type(part).__name__
+
+
+def plain(state: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in state.items() if name not in CONSTANT}
+    result: dict[str, Any] = json.loads(json.dumps(kept, default=str))
+    return result
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[tuple[Explorer, StandIn]]:
+    torch.manual_seed(0)
+    model = LoadedModel(
+        Kinds(), "kinds", "as passed in", True, preprocess=Preprocessing.for_size(12)
+    )
+    layers = ["conv", "few", "tokens", "head", "dead", "lost"]
+    app = explore(model, sample_image(), layers)
+    assert app.wait(60)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        page = StandIn([app, *app.parts], monkeypatch)
+        page.say(3, {"type": "hello", "width": 300})
+        assert app.wait(60)
+        assert app.alert == {}
+        yield app, page
+    app.close()
+
+
+TEXTS = st.sampled_from(
+    ["", "0", "5", "0-3,1", "64", "99999999", "-1", "cat", "a\0b", "\ud800", "nan", "1e400", "−2",
+     "maps", "mean", "viridis", "fixed", "similarity:1", "similarity:77", "../x", "conv#1",
+     "head#1", "dead#1", "lost#1", "few#1"]
+)  # fmt: skip
+JSON = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.just(10**30), st.floats(), TEXTS,
+    st.lists(TEXTS, max_size=2), st.dictionaries(TEXTS, st.integers(0, 3), max_size=2),
+)  # fmt: skip
+KEYS = st.sampled_from(["conv#1", "few#1", "tokens#1", "head#1", "dead#1", "lost#1", "none#9"])
+VIEW = st.one_of(
+    st.fixed_dictionaries({"channels": st.sampled_from(["", "0", "1,0", "0-5", "5", "64", "x"])}),
+    st.fixed_dictionaries({"overlay": st.booleans()}),
+    st.fixed_dictionaries({"summary": st.sampled_from(["none", "mean", "pca", "mode"])}),
+    st.fixed_dictionaries({"hide_dead": st.booleans()}),
+    st.fixed_dictionaries(
+        {"scale": st.sampled_from(["auto", "channel", "fixed", "percentile", "shared", "size"])}
+    ),
+    st.fixed_dictionaries({"vmin": TEXTS}),
+    st.fixed_dictionaries({"order": st.sampled_from(["index", "mean", "similarity:4", "age"])}),
+    st.fixed_dictionaries({"cmap": st.sampled_from(["auto", "magma", "no such"])}),
+    st.fixed_dictionaries({"per_page": st.sampled_from([1, 2, 64, 0, -1, 2.5])}),
+    st.dictionaries(st.sampled_from(["cmap", "channels", "vmax", "page", "width", "evil"]), JSON),
+)
+
+
+def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({"type": st.just(kind), **fields})
+
+
+# By widget: the app, the tree, the image input, the gallery.
+MESSAGES = {
+    0: st.one_of(
+        message("auto", on=st.one_of(st.booleans(), JSON)),
+        message("weights", model=JSON),
+        message("load", model=st.sampled_from(["", "vgg61", "no\nsuch"]), weights=JSON),
+        message("device", device=JSON),
+        message("action", do=st.sampled_from(["", "nothing", "size x y"])),
+        message("export", what=JSON, scope=JSON, key=JSON),
+        message("zip-piece", id=JSON, offset=JSON),
+        message("view-here", view=JSON),
+        message("cancel"),
+        message("run", anyway=JSON),
+        message("dismiss"),
+    ),
+    1: st.one_of(message("dismiss"), message("select", names=JSON)),
+    2: st.one_of(
+        message("sample", name=st.sampled_from(["coffee.png", "chelsea.png", "no.png"])),
+        message("sample", name=JSON),
+        message("preprocess", choice=st.sampled_from(["model", "pad", "upside down"])),
+        message("preprocess", choice=JSON),
+        message("upload-start", id=JSON, name=JSON, size=JSON),
+        message("upload-piece", id=JSON, offset=JSON),
+        message("pictures"),
+    ),
+    3: st.one_of(
+        message("view", changes=VIEW),
+        message("view", changes=VIEW),
+        message("view", changes=VIEW),
+        message("view", changes=JSON),
+        message("page", key=KEYS, page=st.one_of(st.integers(-2, 9), JSON)),
+        message("statistics", key=KEYS, on=st.booleans()),
+        message("collapse", key=KEYS, on=st.booleans()),
+        message("leaf", key=KEYS, leaf=JSON),
+        message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
+        message("near", keys=JSON),
+        message("current", key=KEYS),
+    ),
+}
+SETS = {
+    0: st.dictionaries(
+        st.sampled_from(["status", "auto_run", "device", "model_info", "why_not", "tree"]),
+        JSON, min_size=1, max_size=2,
+    ),
+    1: st.one_of(
+        st.fixed_dictionaries(
+            {
+                "selected": st.lists(
+                    st.sampled_from(["conv", "few", "head", "tokens", "dead", "lost", "gone"])
+                ),
+                "hidden_calls": st.lists(st.sampled_from(["conv#1", "gone#1"])),
+            }
+        ),
+        st.dictionaries(st.sampled_from(["rows", "selected", "search", "facts"]), JSON, min_size=1),
+    ),
+    2: st.dictionaries(st.sampled_from(["info", "choice", "max_bytes"]), JSON, min_size=1),
+    3: st.dictionaries(st.sampled_from(["cards", "view", "empty"]), JSON, min_size=1),
+}  # fmt: skip
+ACTIONS = st.one_of(
+    *(st.tuples(st.just("say"), st.just(i), messages) for i, messages in MESSAGES.items()),
+    *(st.tuples(st.just("say"), st.just(3), MESSAGES[3]) for _ in range(3)),
+    *(st.tuples(st.just("set"), st.just(i), states) for i, states in SETS.items()),
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None,
+    derandomize=True,
+)  # fmt: skip
+@given(st.lists(ACTIONS, min_size=1, max_size=12))
+def test_any_sequence_of_messages_ends_in_one_state_and_a_legal_one_still_works(
+    scene: tuple[Explorer, StandIn], actions: list[tuple[str, int, Any]]
+) -> None:
+    app, page = scene
+    for how, index, content in actions:
+        if how == "say":
+            page.say(index, content)
+        else:
+            page.set(index, content)
+    page.say(0, {"type": "auto", "on": False})
+    assert app.wait(60)
+    page.assert_agrees()
+    # Nothing is wedged: a view, ticks and a run are taken.
+    page.say(3, {"type": "view", "changes": {"cmap": "gray", "scale": "auto"}})
+    page.say(3, {"type": "view", "changes": {"cmap": "viridis"}})
+    page.say(3, {"type": "view", "changes": {"channels": "0", "order": "index"}})
+    assert page.states[3]["view"]["cmap"] == "viridis" == app.options.cmap
+    assert page.states[3]["view"]["channels"] == "0" == app.options.channels
+    assert app.gallery.alert == {}
+    page.say(3, {"type": "view", "changes": {"channels": ""}})
+    page.set(1, {"selected": ["conv", "head"], "hidden_calls": []})
+    assert app.layers == ["conv", "head"]
+    page.say(2, {"type": "sample", "name": "chelsea.png"})
+    assert app.wait(60)
+    page.say(0, {"type": "run"})
+    assert app.wait(60)
+    page.say(0, {"type": "dismiss"})
+    page.assert_agrees()
+    cards = {card["key"]: card for card in page.states[3]["cards"]}
+    assert list(cards) == ["conv#1", "head#1"]
+    assert {card["state"] for card in cards.values()} == {"shown"}
+    assert not any(card["stale"] for card in cards.values())
+    for key, card in cards.items():
+        assert card["collapsed"] or page.versions[key] == card["version"]
+
+
+class TestViewChoices:
+    """A choice that some layers cannot follow goes to the others; one that none can is refused."""
+
+    def view(self, page: StandIn, **changes: Any) -> None:
+        page.say(3, {"type": "view", "changes": changes})
+
+    @pytest.fixture
+    def opened(self, scene: tuple[Explorer, StandIn]) -> tuple[Explorer, StandIn, dict[str, Any]]:
+        app, page = scene
+        notes: dict[str, Any] = {}
+        hear = app.gallery._send
+
+        def listen(message: Any, buffers: Any = None) -> None:
+            hear(message, buffers)
+            content = message.get("content", {})
+            if content.get("type") == "pixels":
+                notes[content["key"]] = content.get("note") or content.get("error")
+
+        app.gallery._send = listen
+        self.view(page, channels="", overlay=False, summary="none", hide_dead=False, order="index")
+        app.layers = ["conv", "few", "tokens", "head", "dead"]
+        for key in app.layers:
+            page.say(3, {"type": "statistics", "key": f"{key}#1", "on": False})
+            page.say(3, {"type": "collapse", "key": f"{key}#1", "on": False})
+        if app.gallery.shown_cards == [] or len(app.gallery.shown_cards) < 5:
+            assert app.start_run()
+        assert app.wait(60)
+        notes.clear()
+        return app, page, notes
+
+    def test_a_channel_of_one_layer_leaves_the_others_their_maps(self, opened: Any) -> None:
+        app, page, notes = opened
+        self.view(page, channels="5")
+        assert app.wait(60)
+        assert app.gallery.alert == {}
+        assert notes["conv#1"] is None
+        assert notes["few#1"]["code"] == "no-such-channel"
+        assert set(notes) == {"conv#1", "few#1", "tokens#1", "head#1", "dead#1"}
+
+    def test_a_channel_that_no_layer_has_is_refused_at_its_field(self, opened: Any) -> None:
+        app, page, notes = opened
+        self.view(page, channels="1")
+        assert app.wait(60)
+        notes.clear()
+        self.view(page, channels="64")
+        assert app.wait(60)
+        assert app.gallery.alert["field"] == "channels"
+        assert app.gallery.alert["code"] == "no-such-channel"
+        assert app.alert == {}
+        assert page.states[3]["view"]["channels"] == "1" == app.options.channels
+        assert notes == {}
+        self.view(page, cmap="magma")
+        assert app.gallery.alert == {}
+
+    def test_channels_that_a_layer_has_in_part_are_shown_in_part(self, opened: Any) -> None:
+        app, page, notes = opened
+        self.view(page, channels="0-5")
+        assert app.wait(60)
+        assert notes["conv#1"] is None
+        assert notes["few#1"]["details"]["last"] == "1"
+
+    def test_an_overlay_is_for_maps_alone(self, opened: Any) -> None:
+        app, page, notes = opened
+        self.view(page, overlay=True)
+        assert app.wait(60)
+        assert notes["conv#1"] is None
+        assert notes["head#1"]["code"] == "overlay-needs-maps"
+        app.layers = ["head"]
+        self.view(page, overlay=False)
+        self.view(page, overlay=True)
+        assert app.gallery.alert["field"] == "overlay"
+        assert page.states[3]["view"]["overlay"] is False
+
+    def test_dead_channels_are_hidden_where_others_are_left(self, opened: Any) -> None:
+        app, page, notes = opened
+        self.view(page, hide_dead=True)
+        assert app.wait(60)
+        assert notes["conv#1"] is None
+        assert notes["dead#1"]["code"] == "all-dead"
+
+    def test_a_page_beyond_the_last_is_the_last(self, opened: Any) -> None:
+        app, page, notes = opened
+        self.view(page, per_page=2)
+        page.say(3, {"type": "page", "key": "conv#1", "page": 99})
+        assert app.wait(60)
+        assert notes["conv#1"] is None
+        assert app.gallery.card("conv#1").page == 2
+        self.view(page, per_page=64)
+
+
+class TestFields:
+    def handler(self, name: str, count: int, on: bool = False, share: float = 0.0) -> None: ...
+
+    @pytest.mark.parametrize(
+        ("content", "part"),
+        [
+            ({"count": 1}, "without name"),
+            ({"name": "a"}, "without count"),
+            ({"name": 1, "count": 1}, "a text"),
+            ({"name": "a", "count": True}, "whole number"),
+            ({"name": "a", "count": 1.5}, "whole number"),
+            ({"name": "a", "count": 2**60}, "whole number"),
+            ({"name": "a", "count": 1, "on": "yes"}, "true or false"),
+            ({"name": "a", "count": 1, "share": float("nan")}, "a number"),
+            ({"name": "a\0", "count": 1}, "a text"),
+            ({"name": "\ud800", "count": 1}, "a text"),
+            ({"name": "a" * 200_000, "count": 1}, "a text"),
+        ],
+    )
+    def test_a_field_of_another_type_is_refused_in_one_sentence(
+        self, content: dict[str, Any], part: str
+    ) -> None:
+        with pytest.raises(HookvizError, match=part):
+            arguments_of(TestFields.handler, content, [])
+
+    def test_fields_have_defaults_and_unknown_ones_are_left_out(self) -> None:
+        found = arguments_of(TestFields.handler, {"name": "é", "count": 3.0, "self": 1}, [])
+        assert found == {"name": "é", "count": 3, "on": False, "share": 0.0}
