@@ -16,7 +16,7 @@ import torch
 
 import hookviz
 from hookviz.activation import Activation
-from hookviz.render import GridOptions, PictureFacts, draw, draw_statistics, shared_range
+from hookviz.render import FigureFacts, GridOptions, draw, draw_statistics, shared_range
 
 DARK = GridOptions(style="dark")
 LIGHT = GridOptions(style="light")
@@ -83,7 +83,7 @@ def vgg16(gallery: Gallery, photo) -> None:
          LIGHT.replace(scale="fixed", vmin=0.0, vmax=60.0, cmap="magma", per_page=36))  # fmt: skip
     show("vgg16_13_features28_narrow", run, "features.28", LIGHT.replace(width=480, per_page=24))
     if gallery.wants("vgg16_14"):
-        facts = PictureFacts("vgg16", "bundled", True, "chelsea.png", (224, 224))
+        facts = FigureFacts("vgg16", "bundled", True, "chelsea.png", (224, 224))
         gallery.hang("vgg16_14_features0_statistics",
                      draw_statistics(run.select("features.0"), LIGHT, facts=facts))  # fmt: skip
         gallery.hang("vgg16_15_features30_statistics_dark",
@@ -163,7 +163,7 @@ def odd(gallery: Gallery, photo) -> None:
         layout="signal", per_page=40)))  # fmt: skip
     names = Activation("backbone.body." * 9 + "conv3", 2, 3, 1, 1, "output_gradient", "out.0",
                        "Conv2d", torch.randn(2, 16, 12, 30))  # fmt: skip
-    facts = PictureFacts("a_model_with_a_long_name", "none", False, "a" * 70 + ".jpg")
+    facts = FigureFacts("a_model_with_a_long_name", "none", False, "a" * 70 + ".jpg")
     gallery.hang("odd_4_long_names", draw(names, LIGHT.replace(sample=1), facts=facts))
     gallery.hang("odd_5_small_width", draw(names, DARK.replace(width=320), facts=facts))
     gallery.hang("odd_6_vector_few", draw(torch.tensor([[3.0, -1.0, torch.nan, 7.5]]), LIGHT))

@@ -38,8 +38,7 @@ import torch.nn.functional as F
 import torchvision
 from PIL import Image
 
-from hookviz.render import GridOptions, colour_table, draw
-from hookviz.render._colours import packed
+from hookviz.render import GridOptions, color_table, draw, packed
 
 WIDTH, DPI = 1200, 100
 LAYERS = [
@@ -159,7 +158,7 @@ def floor(tensor: torch.Tensor, count: int) -> tuple[Callable[[], object], int]:
     options = GridOptions(per_page=count, width=WIDTH, dpi=DPI, style="light")
     pixels = draw(tensor, options.replace(cmap="gray")).pixels()
     levels = np.ascontiguousarray(pixels[..., 0])
-    table = packed(colour_table("RdBu_r").rgb)
+    table = packed(color_table("RdBu_r").rgb)
 
     def run() -> bytes:
         colours = table.take(levels)

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from hookviz.capture import Capture
 from hookviz.capture._hooks import parameter_names
-from hookviz.capture._layers import LayerTree
-from hookviz.capture._leaves import leaves
-from hookviz.capture._rebuild import change_leaves
+from hookviz.capture._leaves import change_leaves, leaves
+from hookviz.capture._tree import ModuleTree
 
 __all__ = ["Result", "replay"]
 
@@ -59,7 +58,7 @@ class _Call:
 class _Notes:
     """Hooks that note how each layer is called."""
 
-    def __init__(self, tree: LayerTree, copied: frozenset[tuple[str, int]]) -> None:
+    def __init__(self, tree: ModuleTree, copied: frozenset[tuple[str, int]]) -> None:
         self.calls: list[_Call] = []
         self.random: list[Tensor] = []
         self._copied = copied
@@ -134,7 +133,7 @@ def _pass(
     only: frozenset[tuple[str, int]],
     result: Result,
 ) -> dict[tuple[str, int], str]:
-    tree = LayerTree(model)
+    tree = ModuleTree(model)
     # The state of the random numbers is part of the input.
     torch.manual_seed(0)
     args, kwargs = _own((args, kwargs))
@@ -150,7 +149,7 @@ def _pass(
         kept.setdefault((one.layer, one.call, one.kind), {})[one.leaf] = one.tensor
     result.recorded = capture.bytes
     result.modules = len({call.layer for call in notes.calls})
-    layers = LayerTree(twin).modules if twin is not None else {}
+    layers = ModuleTree(twin).modules if twin is not None else {}
     wrong: dict[tuple[str, int], str] = {}
     with torch.random.fork_rng(devices=[]):
         for call in notes.calls:

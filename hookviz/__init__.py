@@ -1,4 +1,4 @@
-"""hookviz shows what every layer of a PyTorch vision model answers to a picture.
+"""hookviz visualizes the output of every layer of a PyTorch vision model for an image.
 
 The public names are loaded when they are first used: ``import hookviz`` loads neither torch nor
 matplotlib nor ipywidgets.
@@ -27,6 +27,7 @@ _HOME = {
     "feature_grid": "hookviz.render",
     "Run": "hookviz.run",
     "feature_maps": "hookviz.run",
+    "filters": "hookviz.run",
     "reproduce": "hookviz.run",
     "HookvizError": "hookviz.errors",
     "explore": "hookviz.widget",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from hookviz.render import feature_grid as feature_grid
     from hookviz.run import Run as Run
     from hookviz.run import feature_maps as feature_maps
+    from hookviz.run import filters as filters
     from hookviz.run import reproduce as reproduce
     from hookviz.widget import explore as explore
 

@@ -100,6 +100,7 @@ class KnownAxes:
         tried: "" where no trial was made, "confirmed", "other order" (the places change elsewhere
             than the image does) or "open" (every place changes alike).
         random: The same image gave other values: the forward draws random numbers.
+        groups: Of weights: how many groups of input and output channels there are.
     """
 
     batch: int = 1
@@ -107,6 +108,7 @@ class KnownAxes:
     places: Places | None = None
     tried: str = ""
     random: bool = False
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def read_axes(shape: tuple[int, ...], layout: str = "auto", hints: Hints | None 
 
     Args:
         shape: The tensor's shape.
-        layout: One of GridOptions.layout; anything but "auto" overrides.
+        layout: One of GridOptions.axes; anything but "auto" overrides.
         hints: What is known of the layer.
 
     Raises:
@@ -187,7 +189,7 @@ def read_axes(shape: tuple[int, ...], layout: str = "auto", hints: Hints | None 
         if axes is None:
             legal = sorted({name for name, count in _AXES if count == len(shape)})
             offer = ", ".join(map(repr, legal)) or "none, for so many axes"
-            raise RenderError(f"layout={layout!r} does not fit shape {written}; legal: {offer}.")
+            raise RenderError(f"axes={layout!r} does not fit shape {written}; legal: {offer}.")
         return Reading(layout, axes, "as asked")
     if len(shape) > 5:
         raise RenderError(

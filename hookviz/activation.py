@@ -1,22 +1,20 @@
-"""The record of one tensor that a layer received or gave.
-
-In: what a hook saw. Out: a frozen Activation. Must not know: hooks, models, pictures.
-"""
+"""The record of one tensor that a layer received or gave, and the choice among several."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
 from hookviz._axes import KnownAxes
-from hookviz.errors import LayerError
+from hookviz.errors import LayerError, did_you_mean
 
-__all__ = ["Activation", "Kind"]
+__all__ = ["Activation", "CallChoice", "Kind", "choose"]
 
-Kind = Literal["output", "input", "output_gradient", "input_gradient"]
-"""What an activation is: a layer's output or input, or the gradient of either."""
+Kind = Literal["output", "input", "output_gradient", "input_gradient", "weight"]
+"""What a record is: a layer's output or input, the gradient of either, or the layer's weights."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,7 +28,7 @@ class Activation:
         run: Which forward of the whole model, from 1.
         order: Position of the call among all captured calls of the run, in order of execution
             (of completion), from 1. Records of one call share it.
-        kind: "output", "input", "output_gradient" or "input_gradient".
+        kind: "output", "input", "output_gradient", "input_gradient" or "weight".
         leaf: Path of the tensor inside a nested value: "" for a bare tensor, else for example
             "0", "out", "1.0" or "logits"; inputs are named by position or keyword.
         module_type: Class name of the module, for example "Conv2d".
@@ -101,3 +99,97 @@ class Activation:
         if self.kind != "output":
             parts.append(f" {self.kind.replace('_', ' ')}")
         return "".join(parts)
+
+
+CallChoice = int | Literal["last", "all"] | None
+
+
+def choose(
+    found: Sequence[Activation],
+    layer: str,
+    what: str,
+    *,
+    call: CallChoice,
+    leaf: str | int | None,
+    run: int | None = None,
+    several: bool = False,
+) -> tuple[Activation, ...]:
+    """The records meant by a call, a run and a leaf.
+
+    Args:
+        found: All records of one layer and kind, in order; not empty.
+        layer: The layer, for messages.
+        what: The kind in words, for messages.
+        call: 1-based number, "last", "all", or None for the only one.
+        leaf: Path or position of the leaf, or None for the only one.
+        run: 1-based number, negative from the end, or None for the latest run with a record.
+        several: Whether "all" is legal.
+
+    Returns:
+        One record, or with "all" one per call.
+
+    Raises:
+        LayerError: Several are there and none was chosen, or the one chosen is not there.
+    """
+    runs = sorted({a.run for a in found})
+    wanted = runs[-1] if run is None else run
+    if run is not None and run < 0 and -run <= len(runs):
+        wanted = runs[run]
+    here = [a for a in found if a.run == wanted]
+    if not here:
+        raise LayerError(
+            f"Layer '{layer}' has no {what} of run {run}; it has those of "
+            f"{'run' if len(runs) == 1 else 'runs'} {', '.join(map(str, runs))}."
+        )
+    calls = sorted({a.call for a in here})
+    if call == "all" and several:
+        picked = calls
+    elif call == "last":
+        picked = calls[-1:]
+    elif call is None:
+        if len(calls) > 1:
+            listed = "; ".join(
+                f"call {c}: {_shapes([a for a in here if a.call == c])}" for c in calls
+            )
+            raise LayerError(
+                f"Layer '{layer}' was called {len(calls)} times in run {wanted} ({listed}).",
+                remedy="Choose one with call=1, call=2, ..., "
+                + ('call="last", or call="all".' if several else 'or call="last".'),
+            )
+        picked = calls
+    elif isinstance(call, int) and not isinstance(call, bool):
+        if call not in calls:
+            raise LayerError(
+                f"Layer '{layer}' has no {what} of call {call} in run {wanted}; it has "
+                f"{'call' if len(calls) == 1 else 'calls'} {', '.join(map(str, calls))}."
+            )
+        picked = [call]
+    else:
+        legal = 'a number from 1, "last", "all" or None' if several else 'a number from 1 or "last"'
+        raise LayerError(f"call is {legal}, not {call!r}.")
+    return tuple(_leaf([a for a in here if a.call == c], layer, what, leaf) for c in picked)
+
+
+def _leaf(found: list[Activation], layer: str, what: str, leaf: str | int | None) -> Activation:
+    paths = [a.leaf for a in found]
+    if leaf is None:
+        if len(found) == 1:
+            return found[0]
+        raise LayerError(
+            f"The {what} of layer '{layer}' holds {len(found)} tensors ({_shapes(found)}).",
+            remedy="Choose one with leaf=.",
+        )
+    for a in found:
+        if a.leaf == leaf:
+            return a
+    if isinstance(leaf, int) and not isinstance(leaf, bool) and -len(found) <= leaf < len(found):
+        return found[leaf]
+    listed = ", ".join(f"'{p}'" for p in paths)
+    raise LayerError(
+        f"The {what} of layer '{layer}' has no leaf {leaf!r}; it has {listed}.",
+        remedy=did_you_mean(str(leaf), paths) or None,
+    )
+
+
+def _shapes(found: Sequence[Activation]) -> str:
+    return ", ".join(f"{f'{a.leaf}: ' if a.leaf else ''}{list(a.shape)}" for a in found)

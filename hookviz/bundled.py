@@ -1,7 +1,5 @@
 """Where the files that ship with hookviz lie.
 
-In: a file's name. Out: its path. Must not know: what the files hold.
-
 A wheel carries ``assets/`` and ``notebooks/`` inside the package; a checkout (also an editable
 installation) keeps them beside it.
 """

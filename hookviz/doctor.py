@@ -1,8 +1,4 @@
-"""What ``hookviz doctor`` looks at.
-
-In: nothing. Out: findings, each with what to do where something is wrong. Must not know: how
-they are printed.
-"""
+"""What ``hookviz doctor`` looks at."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from hookviz._text import bytes_text
 from hookviz.errors import HookvizError
 from hookviz.version import __version__
 
@@ -156,8 +153,8 @@ def _cache() -> Finding:
         files = cached_weights()
     except (HookvizError, OSError) as error:
         return Finding("torch's cache", False, str(error), "Set TORCH_HOME to your own folder")
-    total = sum(f.bytes for f in files) / 1e6
-    return Finding("torch's cache", True, f"{folder}: {len(files)} files, {total:,.0f} MB")
+    total = bytes_text(sum(f.bytes for f in files))
+    return Finding("torch's cache", True, f"{folder}: {len(files)} files, {total}")
 
 
 def _bundled_weights() -> Finding:

@@ -1,7 +1,4 @@
-"""The version, in the one place from which packaging, files and commands read it.
-
-In: nothing. Out: a string. Must not know: anything.
-"""
+"""The version, in the one place from which packaging, files and commands read it."""
 
 __all__ = ["__version__"]
 

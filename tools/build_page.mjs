@@ -5,7 +5,7 @@
 //                              spaces that would travel to each page
 //   npm run dev                the same with source maps, again after every change
 //   npm run build -- FOLDER    somewhere else
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import * as esbuild from "esbuild";
 
@@ -32,7 +32,8 @@ const write = {
 };
 
 const context = await esbuild.context({
-  entryPoints: ["app", "tree", "image", "gallery"].map((name) => `${folder}/js/${name}.js`),
+  entryPoints: ["app.js", "tree.js", "image.js", "gallery.js", ...readdirSync(`${folder}/js`).filter((name) => /^panel_.*\.js$/.test(name))]
+    .map((name) => `${folder}/js/${name}`),
   bundle: true, format: "esm", target: "es2022", charset: "utf8", legalComments: "none",
   outdir: target, entryNames: "[name].min", write: false, minifySyntax: !watch, logLevel: "warning",
   sourcemap: watch && "inline", plugins: [write],

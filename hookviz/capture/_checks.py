@@ -7,8 +7,6 @@ from typing import Any
 
 from hookviz.errors import CaptureError
 
-__all__ = ["check_choice", "check_count", "check_function", "check_number"]
-
 
 def check_number(name: str, value: object, legal: str, holds: Callable[[Any], bool]) -> None:
     """Refuse what is not a number, or not one of the legal ones.

@@ -1,8 +1,5 @@
 """Gradients of what layers receive and give, without module backward hooks.
 
-In: tensors of a running forward. Out: gradient records, whenever backward reaches the tensors.
-Must not know: how results are read.
-
 Full backward hooks raise beside in-place layers and skip dict and list outputs. A tensor hook set
 while the forward runs does neither. Two traps remain and are closed here:
 
@@ -26,14 +23,98 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.activation import Activation, Kind
-from hookviz.capture._history import Target, first_after, match_recomputation, own_view, with_views
 from hookviz.capture._hooks import named_inputs, not_kept
 from hookviz.capture._leaves import leaves
 from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
-from hookviz.capture._store import Hooked, Lane, Run, Store
+from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
+from hookviz.errors import CaptureError
 
-__all__ = ["GradientHooks"]
+
+@dataclass(eq=False, slots=True)
+class Target:
+    """Where a gradient belongs; the call is 0 until the call has ended."""
+
+    run: weakref.ref[Forward]
+    index: int
+    module_type: str
+    kind: Kind
+    leaf: str
+    place: int
+    call: int = 0
+    order: int = 0
+
+
+def require_grad(name: str, tensor: Any) -> None:
+    """Refuse what can have no gradient, by name.
+
+    Raises:
+        CaptureError: It is no tensor, or does not require a gradient.
+    """
+    if not isinstance(tensor, Tensor):
+        raise CaptureError(f"'{name}' must be a tensor, not {type(tensor).__name__}.")
+    if not tensor.requires_grad:
+        raise CaptureError(
+            f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
+            remedy="Compute it with gradients switched on, or call requires_grad_() on it first.",
+        )
+
+
+def own_view(tensor: Tensor) -> Tensor:
+    """The same values under a tensor whose gradient is separate from the tensor's.
+
+    It hands any gradient on as it is; ``view_as`` would reshape it, which a sparse one refuses.
+    """
+    view: Tensor = torch.ops.aten.alias(tensor)
+    return view
+
+
+def with_views(value: Any, views: dict[int, Tensor]) -> Any:
+    """The same arguments with a view in place of each tensor that requires a gradient.
+
+    One tensor given twice becomes one view given twice: attention compares by identity.
+    """
+    if isinstance(value, Tensor):
+        if not value.requires_grad:
+            return value
+        if id(value) not in views:
+            views[id(value)] = own_view(value)
+        return views[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(with_views(v, views) for v in value)
+    if type(value) is dict:
+        return {k: with_views(v, views) for k, v in value.items()}
+    return value
+
+
+def first_after(node: Any, old: Any) -> tuple[Any, int] | None:
+    """The operation that first changed a tensor whose history ended in ``old``."""
+    while node is not None and node is not old:
+        following = node.next_functions
+        for place, (earlier, _) in enumerate(following):
+            if earlier is old:
+                return node, place
+        node = following[0][0] if following else None
+    return None
+
+
+def match_recomputation(run: Forward) -> None:
+    """Give the calls of a recomputed part of the forward the numbers that they had in it.
+
+    Checkpointed parts are recomputed from the last to the first, each from its beginning, so the
+    recomputed sequence of layers is looked for from the end of the calls still without gradient.
+    """
+    recomputed, run.recomputed = run.recomputed, []
+    wanted = [index for index, _ in recomputed]
+    left = run.unrecorded
+    for start in range(len(left) - len(wanted), -1, -1):
+        part = left[start : start + len(wanted)]
+        if [index for index, _, _ in part] == wanted:
+            for (_, call, order), (_, targets) in zip(part, recomputed, strict=True):
+                for target in targets:
+                    target.call, target.order = call, order
+            del left[start : start + len(wanted)]
+            return
 
 
 @dataclass(eq=False, slots=True)
@@ -79,15 +160,20 @@ class GradientHooks:
     def output_hook(
         self,
         hooked: Hooked,
-    ) -> Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]:
+    ) -> Callable[[nn.Module, Any, Any, ThreadLog | None, int, int], Any]:
         """What the layer's forward hook calls last; may hand back another view of the output."""
         index = hooked.index
 
         def hook(
-            module: nn.Module, args: Any, output: Any, lane: Lane | None, call: int, order: int
+            module: nn.Module,
+            args: Any,
+            output: Any,
+            log: ThreadLog | None,
+            call: int,
+            order: int,
         ) -> Any:
             targets = self._arrived(index)
-            run = lane.run if lane is not None else self._recomputed_run()
+            run = log.run if log is not None else self._recomputed_run()
             if run is None:
                 return None
             changed = None
@@ -97,9 +183,9 @@ class GradientHooks:
                     targets = targets + new
                 else:
                     self._why_not(index, "the forward ran with gradients switched off")
-            if lane is None:
+            if log is None:
                 if targets:
-                    run.burst.append((index, targets))
+                    run.recomputed.append((index, targets))
                 return changed
             if run.grad_mode and not torch.is_grad_enabled():
                 run.unrecorded.append((index, call, order))
@@ -118,8 +204,8 @@ class GradientHooks:
             store = self._store()
             if kwargs is None or store is None or not torch.is_grad_enabled():
                 return None
-            lane = store.lane_here() or store.enter((args, kwargs), training=module.training)
-            run = lane.run if lane is not None else self._recomputed_run()
+            log = store.log_here() or store.enter((args, kwargs), training=module.training)
+            run = log.run if log is not None else self._recomputed_run()
             if run is None:
                 return None
             views: dict[int, Tensor] = {}
@@ -136,14 +222,14 @@ class GradientHooks:
 
         return hook
 
-    def watch(self, run: Run, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
+    def watch(self, run: Forward, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
         """Record the gradient of a tensor that the user names."""
         target = Target(
             weakref.ref(run), hooked.index, "Tensor", "output_gradient", "", 0, call, order
         )
         self._listen(run, target, tensor)
 
-    def settle(self, run: Run) -> None:
+    def settle(self, run: Forward) -> None:
         """At the end of a forward: follow the views whose memory was changed in place."""
         views, run.views = run.views, []
         for view in views:
@@ -163,7 +249,7 @@ class GradientHooks:
         return []
 
     def _listen_output(
-        self, run: Run, hooked: Hooked, module: nn.Module, args: Any, output: Any
+        self, run: Forward, hooked: Hooked, module: nn.Module, args: Any, output: Any
     ) -> tuple[Any, list[Target]]:
         changed = None
         if isinstance(output, Tensor):
@@ -183,11 +269,11 @@ class GradientHooks:
         return changed, targets
 
     def _target(
-        self, run: Run, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str, place: int
+        self, run: Forward, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str, place: int
     ) -> Target:
         return Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf, place)
 
-    def _listen(self, run: Run, target: Target, tensor: Tensor) -> None:
+    def _listen(self, run: Forward, target: Target, tensor: Tensor) -> None:
         receive = self._receive
 
         def hook(gradient: Tensor) -> None:
@@ -243,7 +329,7 @@ class GradientHooks:
         if self._on_activation is not None:
             self._on_activation(store.activation(run, (*key, total)))
 
-    def _recomputed_run(self) -> Run | None:
+    def _recomputed_run(self) -> Forward | None:
         """The run whose checkpointed part is being recomputed, if its gradients are still due."""
         store = self._store()
         if store is None or not store.open or not torch.is_grad_enabled():

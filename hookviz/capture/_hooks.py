@@ -1,7 +1,4 @@
-"""The hooks themselves: what runs inside the model's forward, and nothing more than it must.
-
-In: what torch gives a hook. Out: records in the store. Must not know: how results are read.
-"""
+"""The hooks themselves: what runs inside the model's forward, and nothing more than it must."""
 
 from __future__ import annotations
 
@@ -15,14 +12,11 @@ from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import describe, leaves
 from hookviz.capture._module_hooks import Owner
 from hookviz.capture._snapshot import CannotKeep, Snapshot
-from hookviz.capture._store import Hooked, Lane, Store
-from hookviz.capture._threads import backward_is_running, graph_task
+from hookviz.capture._store import Hooked, Store, ThreadLog, backward_is_running, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
-__all__ = ["cancel_hook", "input_hook", "not_kept", "output_hook", "parameter_names"]
-
-AfterCall = Callable[[Lane, int], None]
-OutputGradient = Callable[[nn.Module, Any, Any, Lane | None, int, int], Any]
+AfterCall = Callable[[ThreadLog, int], None]
+OutputGradient = Callable[[nn.Module, Any, Any, ThreadLog | None, int, int], Any]
 
 
 def output_hook(
@@ -39,24 +33,25 @@ def output_hook(
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index, own = store.here, hooked.index, owner.module
+    module_type = type(own()).__name__
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         if not owner.meets(module):
             return None
-        lane = here.lane
-        if lane is None or not lane.open or backward_is_running():
-            lane = store.enter(args, training=module.training)
-            if lane is None:
+        log = here.log
+        if log is None or not log.open or backward_is_running():
+            log = store.enter(args, training=module.training)
+            if log is None:
                 # A recomputation is no second call; it may carry the gradient of the first.
                 return gradient and gradient(module, args, output, None, 0, 0)
-        call = lane.counts[index] = lane.counts[index] + 1
-        run = lane.run
-        order = next(lane.counter)
+        call = log.counts[index] = log.counts[index] + 1
+        run = log.run
+        order = next(log.counter)
         kind = type(module).__name__
-        records = lane.records
+        records = log.records
         first = len(records)
         if inputs:
-            lane.finished(index, call, order)
+            log.finished(index, call, order)
         if outputs:
             if isinstance(output, Tensor):
                 found = [("", output)]
@@ -77,9 +72,9 @@ def output_hook(
                 on_activation(store.activation(run, record))
         changed = None
         if gradient is not None:
-            changed = gradient(module, args, output, lane, call, order)
+            changed = gradient(module, args, output, log, call, order)
         if after is not None:
-            after(lane, index)
+            after(log, index)
         return changed
 
     if inputs or not outputs or on_activation or gradient or after:
@@ -87,23 +82,23 @@ def output_hook(
 
     def plain(module: nn.Module, args: Any, output: Any) -> Any:
         # What the general hook does for the commonest wish, the output alone, in fewer steps.
-        lane = here.lane
+        log = here.log
         if (
             module is not own()
             or type(output) is not Tensor
-            or lane is None
-            or not lane.open
+            or log is None
+            or not log.open
             or graph_task() != -1
         ):
             return hook(module, args, output)
-        call = lane.counts[index] = lane.counts[index] + 1
-        order = next(lane.counter)
+        call = log.counts[index] = log.counts[index] + 1
+        order = next(log.counter)
         try:
             copy = snapshot(output)
         except Exception as error:  # noqa: BLE001 - sorted there
             not_kept(error, store, hooked, "output", "")
             return None
-        lane.records.append((index, type(module).__name__, call, order, "output", "", copy))
+        log.records.append((index, module_type, call, order, "output", "", copy))
         return None
 
     return plain
@@ -116,14 +111,14 @@ def input_hook(
     here, index = store.here, hooked.index
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-        lane = here.lane
-        if lane is None or not lane.open or backward_is_running():
-            lane = store.enter((args, kwargs), training=module.training)
-            if lane is None:
+        log = here.log
+        if log is None or not log.open or backward_is_running():
+            log = store.enter((args, kwargs), training=module.training)
+            if log is None:
                 return
         found: list[tuple[str, Tensor]] = []
         # Waiting from the start: where copying fails, what was copied so far is kept.
-        lane.pending.append((index, type(module).__name__, found))
+        log.pending.append((index, type(module).__name__, found))
         for path, tensor in named_inputs(args, kwargs or {}, names):
             try:
                 found.append((path, snapshot(tensor)))
@@ -207,7 +202,7 @@ def not_kept(error: Exception, store: Store, hooked: Hooked, kind: Kind, path: s
     if isinstance(error, CannotKeep):
         store.unkept[hooked.index, kind] = f"its {kind.replace('_', ' ')} {leaf}is {error}"
         return
-    where = f"{kind.replace('_', ' ')} {leaf}of layer '{hooked.own}'"
+    where = f"{kind.replace('_', ' ')} {leaf}of layer '{hooked.name}'"
     if isinstance(error, HookvizError):
         raise type(error)(
             f"The {where} was not captured: {error.message}", remedy=error.remedy

@@ -1,20 +1,18 @@
-"""The tensors inside whatever a layer received or gave, each with its path.
+"""The tensors inside whatever a layer received or gave: found, described, replaced.
 
-In: any value. Out: (path, tensor) pairs and a readable description. Must not know: hooks,
-layers, copies.
+One walk names the leaves for all three, so that paths always agree.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-
-__all__ = ["describe", "leaves"]
 
 _MAX_DEPTH = 12
 # Arbitrary objects may lead anywhere (a tokenizer, a logger), so fewer of them are opened.
@@ -36,7 +34,7 @@ def leaves(value: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
     Returns:
         (path, tensor) pairs; the tensors are those of ``value``, not copies. A bare tensor has
         the path ``prefix``; others add positions, keys and field names with dots. Equal paths
-        (keys ``0`` and ``"0"``) are told apart by ``#2``.
+        (keys ``0`` and ``"0"``) differ by ``#2``.
 
     Examples:
         >>> zero = torch.zeros(1)
@@ -48,12 +46,12 @@ def leaves(value: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         return [(prefix, value)]
     found: list[tuple[str, Tensor]] = []
-    seen: dict[str, int] = {}
-    for path, tensor in _walk(value, prefix, 0, 0, set()):
-        count = seen[path] = seen.get(path, 0) + 1
-        found.append((path if count == 1 else f"{path}#{count}", tensor))
-        if len(found) >= _MAX_LEAVES:
-            break
+
+    def note(path: str, tensor: Tensor) -> Tensor:
+        found.append((path, tensor))
+        return tensor
+
+    change_leaves(value, note, prefix)
     return found
 
 
@@ -110,25 +108,6 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def _walk(
-    value: Any, path: str, depth: int, opened: int, inside: set[int]
-) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor):
-        yield path, value
-        return
-    if isinstance(value, _PLAIN) or callable(value) or depth > _MAX_DEPTH or id(value) in inside:
-        return
-    parts = _parts(value)
-    if parts is None:
-        if opened >= _MAX_OBJECT_DEPTH:
-            return
-        parts, opened = _attributes(value), opened + 1
-    inside.add(id(value))
-    for name, part in parts:
-        yield from _walk(part, f"{path}.{name}" if path else name, depth + 1, opened, inside)
-    inside.discard(id(value))
-
-
 def _describe(value: Any, depth: int, inside: set[int]) -> str:
     if isinstance(value, Tensor):
         return _shape(value)
@@ -161,3 +140,105 @@ def _shape(tensor: Tensor) -> str:
     except RuntimeError:  # a tensor that has no shape yet or does not say it
         return type(tensor).__name__
     return f"nested({', '.join(rows[:4])}{', …' if len(rows) > 4 else ''})"
+
+
+# The structure is opened by the very code that names the leaves, so that the two always agree.
+
+
+def change_leaves(value: Any, change: Callable[[str, Tensor], Tensor], prefix: str = "") -> Any:
+    """A value with its tensors replaced, otherwise the same.
+
+    Args:
+        value: What a layer received or gave; it and what it holds are not changed.
+        change: (leaf path, tensor) → tensor; called for the paths and in the order of
+            :func:`~hookviz.capture.leaves`. Returning the tensor itself keeps it.
+        prefix: Path of the value itself.
+
+    Returns:
+        A value of the same types (tuples, named tuples, lists, mappings, data classes, packed
+        sequences, objects) in which only what holds a replaced tensor is new; ``value`` itself
+        where nothing was replaced.
+
+    Examples:
+        >>> import torch
+        >>> one = torch.ones(1)
+        >>> change_leaves({"a": (one, 3)}, lambda path, tensor: tensor + len(path))
+        {'a': (tensor([4.]), 3)}
+    """
+    return _Rebuilding(change).of(value, prefix, 0, 0)
+
+
+class _Rebuilding:
+    def __init__(self, change: Callable[[str, Tensor], Tensor]) -> None:
+        self._change = change
+        self._seen: dict[str, int] = {}
+        self._inside: set[int] = set()
+
+    def of(self, value: Any, path: str, depth: int, opened: int) -> Any:
+        if isinstance(value, Tensor):
+            count = self._seen[path] = self._seen.get(path, 0) + 1
+            return self._change(path if count == 1 else f"{path}#{count}", value)
+        if isinstance(value, _PLAIN) or callable(value):
+            return value
+        if depth > _MAX_DEPTH or id(value) in self._inside:
+            return value
+        parts = _parts(value)
+        by_attribute = parts is None
+        if parts is None:
+            if opened >= _MAX_OBJECT_DEPTH:
+                return value
+            parts, opened = _attributes(value), opened + 1
+        self._inside.add(id(value))
+        new = [
+            (name, self.of(part, f"{path}.{name}" if path else name, depth + 1, opened))
+            for name, part in parts
+        ]
+        self._inside.discard(id(value))
+        if all(after is before for (_, after), (_, before) in zip(new, parts, strict=True)):
+            return value
+        return (
+            _with_attributes(value, parts, new) if by_attribute else _with_parts(value, parts, new)
+        )
+
+
+def _with_parts(value: Any, old: list[tuple[str, Any]], new: list[tuple[str, Any]]) -> Any:
+    items = [part for _, part in new]
+    if isinstance(value, PackedSequence):
+        named = dict(new)
+        return PackedSequence(
+            named["data"],
+            named["batch_sizes"],
+            named.get("sorted_indices"),
+            named.get("unsorted_indices"),
+        )
+    if isinstance(value, Mapping):
+        pairs = list(zip(value.keys(), items, strict=True))
+        try:
+            twin: Any = copy.copy(value)
+            for key, item in pairs:
+                twin[key] = item
+        except TypeError:  # a mapping that cannot be written, such as MappingProxyType
+            return dict(pairs)
+        return twin
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return type(value)._make(items)
+    if isinstance(value, tuple):
+        # torch.return_types.* and plain tuples alike take one iterable.
+        return type(value)(items)
+    if isinstance(value, list):
+        twin = copy.copy(value)
+        twin[:] = items
+        return twin
+    if isinstance(value, set | frozenset):
+        return type(value)(items)
+    if dataclasses.is_dataclass(value):
+        return _with_attributes(value, old, new)
+    return value
+
+
+def _with_attributes(value: Any, old: list[tuple[str, Any]], new: list[tuple[str, Any]]) -> Any:
+    twin = copy.copy(value)
+    for (name, before), (_, after) in zip(old, new, strict=True):
+        if after is not before:
+            object.__setattr__(twin, name, after)  # also of a frozen data class
+    return twin

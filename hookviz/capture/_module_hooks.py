@@ -6,33 +6,34 @@ makes of it for one forward; never for a copy, nor in a program that ``torch.exp
 out, and nothing done with a copy takes it off the original.
 
 torch keeps hooks in ordinary dicts that ``copy.deepcopy`` and ``pickle`` take along. So a dict
-that holds one of ours carries, for as long as it does, its own ``__deepcopy__`` and
-``__reduce_ex__``, which leave ours out. (Both protocols look these names up on the instance, and
-an ``OrderedDict`` takes attributes.) ``copy.copy`` shares the dict itself, as it shares the
+that holds one of ours carries, for as long as it does, a ``__reduce_ex__`` of its own, which
+leaves ours out. (Both look that name up on the instance, and an ``OrderedDict`` takes
+attributes.) ``copy.copy`` shares the dict itself, as it shares the
 user's hooks: there the hook sees that it is called for another module.
+
+Where a forward of the captured model begins and ends, no forward hook can tell: none is called on
+KeyboardInterrupt or when a forward raises, and none can end one. So while somebody watches a
+module, its calls pass through a guard in the slot ``_compiled_call_impl``, which
+``nn.Module.compile`` uses for the same purpose: torch calls what lies there instead of
+``_call_impl`` and leaves it out of copies and pickles. The guard also takes calls around
+``torch.compile``, whose code ignores hooks that were added after it was made.
 """
 
 from __future__ import annotations
 
-import copy
+import sys
+import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "Owner",
-    "StaysHere",
-    "is_tracing",
-    "set_forward_hook",
-    "set_pre_hook",
-    "set_tensor_hook",
-]
+from hookviz.capture._tree import is_compiled_wrapper, resolve
 
 _fx_is_tracing: Callable[[], bool] = getattr(
     torch.fx._symbolic_trace,  # noqa: SLF001 - torch has no public sign of it
@@ -121,7 +122,7 @@ def set_forward_hook(
             return act(called, args, output) if meets(called) else None
 
     handle = module.register_forward_hook(_Hook(act if owner else hook))
-    return _leave_out(handle, module._forward_hooks)  # noqa: SLF001 - see the module docstring
+    return _Placed(handle, module._forward_hooks).remove  # noqa: SLF001 - see the module docstring
 
 
 def set_pre_hook(
@@ -144,7 +145,8 @@ def set_pre_hook(
         return act(called, args, kwargs) if meets(called) else None
 
     handle = module.register_forward_pre_hook(_Hook(hook), with_kwargs=True)
-    return _leave_out(handle, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)  # noqa: SLF001 - see the module docstring
+    hooks, notes = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs  # noqa: SLF001 - see the module docstring
+    return _Placed(handle, hooks, notes).remove
 
 
 def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
@@ -156,56 +158,216 @@ def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
     return tensor.register_hook(_Hook(act))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
-class _Filtered:
-    """Makes a dict of hooks copy and pickle without those of hookviz."""
+class _Placed:
+    """A hook that was set.
 
-    __slots__ = ("_hooks", "_noted")
+    It serves its dict, and torch's notes beside it, as the ``__reduce_ex__`` that leaves the hooks
+    of hookviz out; it refers to both weakly.
+    """
 
-    def __init__(self, hooks: weakref.ref[Any], noted: weakref.ref[Any]) -> None:
-        # Weak: the dict holds this object by its attributes.
-        self._hooks = hooks
-        self._noted = noted
+    __slots__ = ("_handle", "_hooks", "_notes")
 
-    def others(self) -> OrderedDict[int, Any]:
-        """The entries that are not hookviz's: of the hooks, or of what torch notes of them."""
-        hooks, noted = self._hooks() or {}, self._noted() or {}
-        return OrderedDict((k, v) for k, v in noted.items() if not isinstance(hooks.get(k), _Hook))
+    def __init__(self, handle: Any, hooks: Any, notes: Any = None) -> None:
+        self._handle = handle
+        self._hooks: weakref.ref[Any] = handle.hooks_dict_ref
+        self._notes = None if notes is None else weakref.ref(notes)
+        # An ordinary dict, should somebody have put one there, takes no attributes.
+        if not getattr(hooks, "__dict__", True):
+            hooks.__dict__["__reduce_ex__"] = self._reduced_hooks
+        if not getattr(notes, "__dict__", True):
+            notes.__dict__["__reduce_ex__"] = self._reduced_notes
 
-    def deepcopy(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self.others(), memo)
+    def _reduced_hooks(self, protocol: Any) -> Any:
+        return self._reduced(self._hooks() or {}, protocol)
 
-    def reduce_ex(self, protocol: Any) -> Any:
-        return self.others().__reduce_ex__(protocol)
+    def _reduced_notes(self, protocol: Any) -> Any:
+        return self._reduced((self._notes and self._notes()) or {}, protocol)
 
+    def _reduced(self, entries: Any, protocol: Any) -> Any:
+        ours = {key for key, hook in (self._hooks() or {}).items() if isinstance(hook, _Hook)}
+        others = OrderedDict((key, value) for key, value in entries.items() if key not in ours)
+        return others.__reduce_ex__(protocol)
 
-def _leave_out(handle: Any, hooks: Any, noted: Any = None) -> Callable[[], None]:
-    """Keep a hook that was just set out of copies of its dict, and of torch's notes beside it."""
-    _filter(hooks, hooks)
-    if noted is not None:
-        _filter(hooks, noted)
-
-    def remove() -> None:
-        handle.remove()
-        hooks = handle.hooks_dict_ref()
-        if hooks is None or (hooks and any(isinstance(h, _Hook) for h in list(hooks.values()))):
+    def remove(self) -> None:
+        """Take the hook off; again is harmless."""
+        self._handle.remove()
+        hooks = self._hooks()
+        if hooks and any(isinstance(hook, _Hook) for hook in list(hooks.values())):
             return
-        _unfilter(hooks)
-        for ref in handle.extra_dict_ref:
-            _unfilter(ref())
-
-    return remove
+        for entries in (hooks, self._notes and self._notes()):
+            if entries is not None and hasattr(entries, "__dict__"):
+                entries.__dict__.clear()
 
 
-def _filter(hooks: Any, noted: Any) -> None:
-    attributes = getattr(noted, "__dict__", None)
-    # None: an ordinary dict that somebody put there, which takes no attributes.
-    if attributes is not None and not attributes:
-        filtered = _Filtered(weakref.ref(hooks), weakref.ref(noted))
-        attributes["__deepcopy__"] = filtered.deepcopy
-        attributes["__reduce_ex__"] = filtered.reduce_ex
+_SLOT = "_compiled_call_impl"
+_ENTRY = nn.Module._wrapped_call_impl.__code__  # noqa: SLF001 - see _called()
+_lock = threading.Lock()
 
 
-def _unfilter(noted: Any) -> None:
-    attributes = getattr(noted, "__dict__", None)
-    if attributes:
-        attributes.clear()
+class EarlyStop(Exception):  # noqa: N818 - it is control flow, not an error
+    """Ends a forward whose layers have all been captured; never leaves the model's call.
+
+    An ``Exception``, so that torch runs the hooks that others registered with ``always_call``.
+    """
+
+    def __init__(self, run: object) -> None:
+        super().__init__("the forward was ended after the last selected layer")
+        self.run = run
+
+
+class Watcher(Protocol):
+    """Who wants to know of a module's calls."""
+
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object | None:
+        """Called before; what it returns comes back in ``end``, None stands for "not mine"."""
+
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:
+        """Called after, with what ended the call, if any; may give an error in its place."""
+
+
+class _Guard:
+    def __init__(self, module: nn.Module) -> None:
+        # The module holds the guard, so the guard must not hold the module: no cycles.
+        self.module = weakref.ref(module)
+        self.watchers: tuple[tuple[Watcher, bool], ...] = ()
+        self.holders = 0
+        self.was_empty = _SLOT not in module.__dict__
+        self.before = module.__dict__.get(_SLOT)
+
+    def guarded(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module's code, table the watchers."""
+        module = self._called(sys._getframe(1))  # noqa: SLF001 - see _called()
+        if module is not self.module() and not module.__dict__.get("_is_replica"):
+            # Somebody copied the module's attributes one by one, the slot included.
+            module.__dict__.pop(_SLOT, None)
+            return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as below
+        original = resolve(module)
+        call: Callable[..., Any] = original
+        if original is module:
+            call = module._call_impl  # noqa: SLF001 - what torch calls where the slot is empty
+        begun: list[tuple[Watcher, object | None]] = []
+        error: BaseException | None = None
+        instead: Exception | None = None
+        try:
+            tracing = is_tracing()
+            for watcher, set_while_tracing in self.watchers:
+                if tracing is set_while_tracing:
+                    begun.append((watcher, watcher.begin(module, args, kwargs)))
+            return call(*args, **kwargs)
+        except EarlyStop as stop:
+            error = stop
+            if any(token is stop.run for _, token in begun):
+                return None
+            raise
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            for watcher, token in reversed(begun):
+                if token is not None:
+                    instead = watcher.end(token, error) or instead
+            try:
+                if instead is not None:
+                    raise instead from error
+            finally:
+                # An exception holds this frame; keeping it here would close a circle.
+                del error, instead
+
+    def _called(self, frame: Any) -> nn.Module:
+        """The module that is being called: this one, or a replica or copy that took its slot."""
+        # torch's wrapper may lie between, hence the few steps.
+        for _ in range(6):
+            if frame is not None and frame.f_code is _ENTRY:
+                found: nn.Module = frame.f_locals["self"]
+                return found
+            frame = frame and frame.f_back
+        module = self.module()
+        if module is None:
+            raise ReferenceError("the captured module is gone")
+        return module
+
+
+class _Slot(StaysHere):
+    """What lies in the module's slot; a copy of the slot is empty."""
+
+    def __init__(self, guard: _Guard) -> None:
+        self.guard = guard
+        self._call = guard.guarded
+        if "torch._dynamo" in sys.modules:
+            # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
+            self._call = torch.compiler.disable(guard.guarded)  # type: ignore[no-untyped-call]  # as torch has it
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_tracing() and not any(inside for _, inside in self.guard.watchers):
+            # What is traced is what the module does without us.
+            module: Any = self.guard.module()
+            return module._call_impl(*args, **kwargs)  # noqa: SLF001 - as in guarded()
+        return self._call(*args, **kwargs)
+
+
+def _guard_in(module: nn.Module) -> _Guard | None:
+    slot = module.__dict__.get(_SLOT)
+    return slot.guard if isinstance(slot, _Slot) and slot.guard.module() is module else None
+
+
+def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None]:
+    """Let a watcher know of a module's calls.
+
+    Args:
+        module: The module; its calls pass around ``torch.compile`` while it is watched.
+        watcher: Whom to call; None to pass around ``torch.compile`` alone.
+
+    Returns:
+        A function that undoes it, once; in any order with others. It holds no module.
+    """
+    with _lock:
+        guard = _guard_in(module)
+        if guard is None:
+            guard = _Guard(module)
+            module.__dict__[_SLOT] = _Slot(guard)
+        guard.holders += 1
+        if watcher is not None:
+            guard.watchers = (*guard.watchers, (watcher, is_tracing()))
+    done = False
+
+    def undo() -> None:
+        nonlocal done
+        with _lock:
+            if done:
+                return
+            done = True
+            guard.holders -= 1
+            guard.watchers = tuple(w for w in guard.watchers if w[0] is not watcher)
+            held = guard.module()
+            if guard.holders or held is None or _guard_in(held) is not guard:
+                return
+            if guard.was_empty:
+                del held.__dict__[_SLOT]
+            else:
+                held.__dict__[_SLOT] = guard.before
+
+    return undo
+
+
+def bypass_compiled(modules: nn.Module | Iterable[nn.Module]) -> list[Callable[[], None]]:
+    """Make calls of the compiled ones among some modules run the original code.
+
+    Args:
+        modules: Wrappers made by ``torch.compile``, modules compiled in place, and any others; a
+            module stands for itself and all below.
+
+    Returns:
+        Functions that undo it.
+    """
+    undo: list[Callable[[], None]] = []
+    try:
+        for module in modules.modules() if isinstance(modules, nn.Module) else modules:
+            there = module.__dict__.get(_SLOT)
+            in_place = there is not None and not isinstance(there, _Slot)
+            if is_compiled_wrapper(module) or in_place:
+                undo.append(watch_calls(module, None))
+    except BaseException:
+        for step in undo:
+            step()
+        raise
+    return undo

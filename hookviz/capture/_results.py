@@ -1,48 +1,44 @@
-"""What a capture has kept, and how one record of it is asked for.
+"""What a capture has kept: how one record of it is asked for, and why another is missing.
 
-In: a store of records and the model's layers. Out: Activations and tensors. Must not know: hooks.
+That a layer's hook did not run is certain; why, the model's own code says: it is read, never run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, overload
+import inspect
+import re
+from typing import Literal, TypeAlias, overload
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from hookviz.activation import Activation, Kind
-from hookviz.capture._reading import CallChoice, choose
-from hookviz.capture._reasons import missing_layers
-from hookviz.capture._replicas import records_of
-from hookviz.capture._store import Hooked, Record, Run, Store
-from hookviz.capture._tree import LayerTree
+from hookviz.activation import Activation, CallChoice, Kind, choose
+from hookviz.capture._data_parallel import records_of
+from hookviz.capture._store import Forward, Hooked, Store
+from hookviz.capture._tree import ModuleTree, type_name
 from hookviz.errors import LayerError, did_you_mean
 
-__all__ = ["Results"]
-
-_OPTION: dict[Kind, str] = {
-    "output": "outputs",
-    "input": "inputs",
-    "output_gradient": "gradients",
-    "input_gradient": "input_gradients",
-}
+_KINDS: dict[Kind, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_gradient": 3}
 
 
-_KINDS: dict[str, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_gradient": 3}
+_OneCall: TypeAlias = int | Literal["last"] | None
+_Run: TypeAlias = int | None
+_Leaf: TypeAlias = str | int | None
+_Of: TypeAlias = Literal["output", "input"]
 
 
-class Results:
+class CaptureResults:
     """The reading side of a capture.
 
     Args:
         tree: The model's layers.
-        chosen: The ticked ones.
+        chosen: The selected ones.
         asked: The kinds that are kept.
         store: Where records are kept.
     """
 
     def __init__(
-        self, tree: LayerTree, chosen: list[Hooked], asked: frozenset[Kind], store: Store
+        self, tree: ModuleTree, chosen: list[Hooked], asked: frozenset[Kind], store: Store
     ) -> None:
         self._tree = tree
         self._chosen = chosen
@@ -53,8 +49,8 @@ class Results:
 
     @property
     def layers(self) -> dict[str, str]:
-        """Own name → layer name of the ticked layers."""
-        return {h.own: h.layer for h in self._chosen}
+        """Name that the user chose → layer name, of the selected layers."""
+        return {h.name: h.layer for h in self._chosen}
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -63,11 +59,17 @@ class Results:
         The tensors are those kept, not copies of them: changing one in place changes it here.
         """
         store = self._store
-        runs = list(store.runs)
         mark = (id(store), store.mark)
         if self._cache is None or self._cache[0] != mark:
-            found = _collect(store, ((r, records_of(store, r)) for r in runs))
-            self._cache = (mark, found)
+            found: list[Activation] = []
+            for run in store.runs:
+                rows = records_of(store, run)
+                calls: dict[int, int] = {}
+                for row in rows:
+                    calls[row.layer] = max(calls.get(row.layer, 0), row.call)
+                rows.sort(key=lambda row: (row.order, _KINDS[row.kind]))
+                found += [store.activation(run, row, calls[row.layer]) for row in rows]
+            self._cache = mark, tuple(found)
         return self._cache[1]
 
     @property
@@ -82,7 +84,7 @@ class Results:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Ticked layer → why it has no activation, or not the gradient that was asked for."""
+        """Selected layer → why it has no activation, or not the gradient that was asked for."""
         if self._store.open or self._missing is None:
             asked = "output_gradient" in self._asked
             self._missing = missing_layers(self._store, self._tree, gradients=asked)
@@ -92,7 +94,7 @@ class Results:
         """How a nested output was built, shapes for tensors and type names for the rest.
 
         Args:
-            layer: Ticked layer.
+            layer: Selected layer.
             call: From 1.
             run: From 1, or negative from the end.
 
@@ -100,7 +102,7 @@ class Results:
             For example ``"([2, 5, 8], ([4, 2, 4], [4, 2, 4]))"``; "" for a bare tensor.
 
         Raises:
-            LayerError: The layer is not ticked.
+            LayerError: The layer is not selected.
         """
         _check_run(run)
         number = run if run > 0 else len(self._store.runs) + 1 + run
@@ -108,31 +110,19 @@ class Results:
 
     @overload
     def output(
-        self,
-        layer: str,
-        call: Literal["all"],
-        run: int | None = None,
-        leaf: str | int | None = None,
+        self, layer: str, call: Literal["all"], run: _Run = None, leaf: _Leaf = None
     ) -> tuple[Tensor, ...]: ...
     @overload
     def output(
-        self,
-        layer: str,
-        call: int | Literal["last"] | None = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
+        self, layer: str, call: _OneCall = None, run: _Run = None, leaf: _Leaf = None
     ) -> Tensor: ...
     def output(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
+        self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
     ) -> Tensor | tuple[Tensor, ...]:
         """The output of one layer.
 
         Args:
-            layer: Ticked layer, under its own name, its name or an alias.
+            layer: Selected layer, under the name chosen for it, its name or an alias.
             call: Which call: from 1, "last", or "all" for a tuple; may be left out where the
                 layer was called once.
             run: Which run: from 1, or negative from the end; the latest if left out.
@@ -143,33 +133,21 @@ class Results:
             The tensor kept, not a copy of it; with ``call="all"`` a tuple, one per call.
 
         Raises:
-            LayerError: The layer is not ticked or was not captured (the message says why), or
+            LayerError: The layer is not selected or was not captured (the message says why), or
                 there are several to choose from (the message lists them).
         """
         return self._get(layer, "output", call, run, leaf)
 
     @overload
     def input(
-        self,
-        layer: str,
-        call: Literal["all"],
-        run: int | None = None,
-        leaf: str | int | None = None,
+        self, layer: str, call: Literal["all"], run: _Run = None, leaf: _Leaf = None
     ) -> tuple[Tensor, ...]: ...
     @overload
     def input(
-        self,
-        layer: str,
-        call: int | Literal["last"] | None = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
+        self, layer: str, call: _OneCall = None, run: _Run = None, leaf: _Leaf = None
     ) -> Tensor: ...
     def input(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
+        self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
     ) -> Tensor | tuple[Tensor, ...]:
         """The input of one layer; arguments as for ``output``, ``leaf`` is a parameter's name."""
         return self._get(layer, "input", call, run, leaf)
@@ -179,29 +157,29 @@ class Results:
         self,
         layer: str,
         call: Literal["all"],
-        run: int | None = None,
-        leaf: str | int | None = None,
+        run: _Run = None,
+        leaf: _Leaf = None,
         *,
-        of: Literal["output", "input"] = "output",
+        of: _Of = "output",
     ) -> tuple[Tensor, ...]: ...
     @overload
     def gradient(
         self,
         layer: str,
-        call: int | Literal["last"] | None = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
+        call: _OneCall = None,
+        run: _Run = None,
+        leaf: _Leaf = None,
         *,
-        of: Literal["output", "input"] = "output",
+        of: _Of = "output",
     ) -> Tensor: ...
     def gradient(
         self,
         layer: str,
         call: CallChoice = None,
-        run: int | None = None,
-        leaf: str | int | None = None,
+        run: _Run = None,
+        leaf: _Leaf = None,
         *,
-        of: Literal["output", "input"] = "output",
+        of: _Of = "output",
     ) -> Tensor | tuple[Tensor, ...]:
         """The gradient of a layer's output or input; other arguments as for ``output``."""
         if of not in ("output", "input"):
@@ -209,22 +187,23 @@ class Results:
         return self._get(layer, f"{of}_gradient", call, run, leaf)  # type: ignore[arg-type]  # one of two kinds, by the test above
 
     def _get(
-        self, layer: str, kind: Kind, call: CallChoice, run: int | None, leaf: str | int | None
+        self, layer: str, kind: Kind, call: CallChoice, run: _Run, leaf: _Leaf
     ) -> Tensor | tuple[Tensor, ...]:
         hooked = self._hooked(layer)
         if run is not None:
             _check_run(run)
-        own = hooked.own
+        name = hooked.name
         unkept = self._store.unkept.get((hooked.index, kind))
-        found = [a for a in self.activations if a.layer == own and a.kind == kind]
+        found = [a for a in self.activations if a.layer == name and a.kind == kind]
         what = kind.replace("_", " ")
         if not found:
-            why = unkept or self.missing.get(own)
+            why = unkept or self.missing.get(name)
             if why is None and kind not in self._asked:
-                why = f"it was not asked for; use Capture(..., {_OPTION[kind]}=True)"
-            raise LayerError(f"No {what} of layer '{own}' was captured: {why or 'none came'}.")
+                option = f"{kind}s".removeprefix("output_")
+                why = f"it was not asked for; use Capture(..., {option}=True)"
+            raise LayerError(f"No {what} of layer '{name}' was captured: {why or 'none came'}.")
         try:
-            chosen = choose(found, own, what, call=call, run=run, leaf=leaf)
+            chosen = choose(found, name, what, call=call, leaf=leaf, run=run, several=True)
         except LayerError as error:
             if unkept is None:
                 raise
@@ -234,15 +213,15 @@ class Results:
     def _hooked(self, layer: str) -> Hooked:
         if not isinstance(layer, str):
             raise LayerError(f"A layer is asked for by its name, not by {type(layer).__name__}.")
-        by_own = {h.own: h for h in self._store.hooked}
-        if layer in by_own:
-            return by_own[layer]
+        by_name = {h.name: h for h in self._store.hooked}
+        if layer in by_name:
+            return by_name[layer]
         name = self._tree.name_of(layer)
         for hooked in self._chosen:
             if name is not None and hooked.layer == name:
                 return hooked
-        state = "is no layer of this model" if name is None else "was not ticked"
-        raise LayerError(f"'{layer}' {state}.", remedy=did_you_mean(layer, by_own) or None)
+        state = "is no layer of this model" if name is None else "was not selected"
+        raise LayerError(f"'{layer}' {state}.", remedy=did_you_mean(layer, by_name) or None)
 
 
 def _check_run(run: object) -> None:
@@ -250,26 +229,98 @@ def _check_run(run: object) -> None:
         raise LayerError(f"run must be a number from 1, or negative from the end, not {run!r}.")
 
 
-def _collect(store: Store, records: Iterator[tuple[Run, list[Record]]]) -> tuple[Activation, ...]:
-    """Activations of every run, ordered by run, order and kind."""
-    found: list[Activation] = []
-    for run, rows in records:
-        calls: dict[int, int] = {}
-        for row in rows:
-            calls[row[0]] = max(calls.get(row[0], 0), row[2])
-        rows.sort(key=lambda row: (row[3], _KINDS[row[4]]))
-        found += [
-            Activation(
-                store.hooked[i].own,
-                call,
-                calls[i],
-                run.number,
-                order,
-                kind,
-                leaf,
-                kind_of_module,
-                tensor,
-            )
-            for i, kind_of_module, call, order, kind, leaf, tensor in rows
-        ]
-    return tuple(found)
+def missing_layers(store: Store, tree: ModuleTree, *, gradients: bool) -> dict[str, str]:
+    """The selected layers without any record, and those without the gradient that was asked for.
+
+    Args:
+        store: The capture's store.
+        tree: The model's layers.
+        gradients: Whether gradients were asked for.
+
+    Returns:
+        Layer → reason. Before the first run, every layer "not run yet".
+    """
+    runs = store.runs
+    logs = store.logs_of(*runs)
+    begun = {pending[0] for log in logs for pending in list(log.pending)}
+    kept = {record[0] for log in logs for record in list(log.records)}
+    graded = {key[0] for run in runs for key in list(run.gradients)}
+    late = bool(graded) or not store.open
+    latest = runs[-1] if runs else None
+    reasons: dict[str, str] = {}
+    for hooked in store.hooked[: store.selected]:
+        i, name = hooked.index, hooked.name
+        unkept = next((why for (index, _), why in store.unkept.items() if index == i), None)
+        called = any(log.counts[i] for log in logs)
+        if i in kept or i in graded or (called and not unkept and i not in store.notes):
+            if late and i not in graded and (gradients or i not in kept):
+                reasons[name] = store.ungraded.get(
+                    i, "no gradient: no backward reached it before the capture was closed"
+                )
+        elif unkept or i in store.notes:
+            reasons[name] = unkept or store.notes[i]
+        elif i in begun and latest is not None and latest.error:
+            reasons[name] = f"its call did not end: {latest.error}"
+        else:
+            reasons[name] = _reason(tree, hooked.layer, latest, is_open=store.open)
+    return reasons
+
+
+def _reason(tree: ModuleTree, name: str, run: Forward | None, *, is_open: bool) -> str:
+    module = tree.modules[name]
+    if run is None:
+        if is_open:
+            return "not run yet: the model was not called"
+        return (
+            "not run: the model was not called while the capture was open; a function that "
+            "torch.compile made before calls it without hooks"
+        )
+    if not _has_forward(module):
+        return (
+            f"{type_name(module)} is a container that is never called itself; "
+            "choose the layers in it"
+        )
+    if run.stopped:
+        return "not called: the forward was ended early, before this layer"
+    if run.error:
+        return f"not called, or not to its end: the forward ended, by {run.error}"
+    mode = "train mode" if run.training else "eval mode"
+    missed = f"not called in this forward ({mode})"
+    if not name:
+        return f"{missed}: its layers were called without it, or its forward was called directly"
+    return missed + _why(tree, name)
+
+
+def _why(tree: ModuleTree, name: str) -> str:
+    chain = name.split(".")
+    for depth in range(len(chain) - 1, -1, -1):
+        owner = tree.modules.get(".".join(chain[:depth]))
+        attribute = chain[depth]
+        if owner is None:
+            continue
+        if isinstance(owner, nn.MultiheadAttention):
+            return ": MultiheadAttention uses its weights without calling it"
+        code = _source(type(owner))
+        item = rf"\b{re.escape(attribute)}\b(?:\[[^\]]*\])?"
+        own_name = not attribute.isdigit() and bool(code)
+        if own_name and re.search(rf"{item}\.forward\(", code):
+            return f": {type_name(owner)} calls its forward directly, which runs no hooks"
+        if own_name and re.search(rf"{item}\.(?:weight|bias|in_proj)\w*", code):
+            return f": {type_name(owner)} uses its weights without calling it"
+    if re.search(r"\.forward\(", _source(type(tree.root))):
+        return f": {tree.type} calls forward of layers directly, which runs no hooks"
+    return ": the model did not use it, or used it without calling it (its forward or its weights)"
+
+
+def _has_forward(module: nn.Module) -> bool:
+    forward = getattr(type(module), "forward", None)
+    return forward is not nn.Module.forward or "forward" in module.__dict__
+
+
+def _source(kind: type) -> str:
+    if kind.__module__.startswith(torch.__name__ + ".nn.modules.container"):
+        return ""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""

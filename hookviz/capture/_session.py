@@ -1,45 +1,89 @@
-"""Capture: hooks in for a while, everything that the ticked layers do kept, hooks out again.
-
-In: a module, the layers, what to keep of them. Out: Activations. Must not know: images, pictures,
-files.
-
-Over 300 lines long because a good third is the docstring of the one class that people use; what
-can stand alone (reading, hooks, gradients, early stop) is in modules of its own.
-"""
+"""Capture: hooks in for a while, everything that the selected layers do kept, hooks out again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
+from hookviz._meta import without_values
 from hookviz.activation import Activation, Kind
 from hookviz.capture._checks import check_choice, check_function
-from hookviz.capture._early import Stopper
-from hookviz.capture._gradients import GradientHooks
-from hookviz.capture._guard import EarlyStop, bypass_compiled, watch_calls
-from hookviz.capture._history import require_grad
+from hookviz.capture._early_stop import Stopper
+from hookviz.capture._gradients import GradientHooks, require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
-from hookviz.capture._layers import LayerSelector, select_from
-from hookviz.capture._limits import set_eval, warn_of_training
+from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
+    EarlyStop,
     Owner,
     StaysHere,
+    bypass_compiled,
     is_tracing,
     set_forward_hook,
     set_pre_hook,
+    watch_calls,
 )
-from hookviz.capture._results import Results
+from hookviz.capture._results import CaptureResults
 from hookviz.capture._snapshot import Copying, Transform
-from hookviz.capture._store import Hooked, Run, Store, batch_of
-from hookviz.capture._threads import this_thread
-from hookviz.capture._tree import LayerTree, type_name
-from hookviz.errors import CaptureError, LayerError
+from hookviz.capture._store import Forward, Hooked, Store, batch_of
+from hookviz.capture._tree import LayerSelector, ModuleTree, select_from, type_name
+from hookviz.errors import CaptureError, HookvizError, LayerError
 
-__all__ = ["Capture"]
+
+def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
+    """Warn where a forward in train mode would be random or change the model.
+
+    Dropout makes two forwards differ; BatchNorm takes its statistics from the batch and moves its
+    running ones, under ``torch.no_grad()`` too.
+    """
+    training = [m for m in modules if m.training]
+    random = [m for m in training if isinstance(m, _DropoutNd) and m.p > 0]
+    moving = [m for m in training if isinstance(m, _BatchNorm) and m.track_running_stats]
+    found = [
+        text
+        for text, there in (
+            ("Dropout makes results differ from run to run", random),
+            ("BatchNorm changes its running statistics", moving),
+        )
+        if there
+    ]
+    if found:
+        warnings.warn(
+            f"The model is in train mode: {' and '.join(found)}. Use eval_mode=True to capture in "
+            "eval mode and have the mode put back, or eval_mode=False if train mode is meant.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def set_eval(module: nn.Module) -> Callable[[], None]:
+    """Put a model in eval mode.
+
+    Returns:
+        A function that gives each of its modules its own mode back.
+    """
+    modes = [(m, m.training) for m in module.modules()]
+
+    def put_back() -> None:
+        for one, training in modes:
+            one.training = training
+
+    try:
+        module.eval()
+    except NotImplementedError:  # a program of torch.export, whose mode was settled in making it
+        for one, _ in modes:
+            one.training = False
+    except BaseException:
+        put_back()
+        raise
+    return put_back
 
 
 class _RunWatcher:
@@ -48,7 +92,7 @@ class _RunWatcher:
     def __init__(self, store: Store, gradients: GradientHooks | None) -> None:
         self._store, self._gradients = store, gradients
 
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> Run | None:
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> Forward | None:
         if getattr(module, "_is_replica", False):
             return None  # a piece of somebody's DataParallel forward
         return self._store.begin(batch_of(args, kwargs), training=module.training)
@@ -64,7 +108,7 @@ class _RunWatcher:
         self._store.end(token, said, stopped=stopped)
 
 
-class Capture(StaysHere, Results):
+class Capture(StaysHere, CaptureResults):
     """Keeps what layers of a model receive and give while it runs.
 
     The hooks are there between ``with`` and its end (or ``open()`` and ``close()``), for any
@@ -82,7 +126,7 @@ class Capture(StaysHere, Results):
         module: The model, or any part of one. It is called, never its ``forward``. A module made
             by ``torch.compile`` is captured through its original; while the capture is open,
             calls of compiled modules run the original code, since compiled code ignores hooks.
-        layers: Which layers, see ``select_layers``; a mapping gives them names of one's own.
+        layers: Which layers, see ``select_layers``; a mapping gives them other names.
         outputs: Keep outputs.
         inputs: Keep inputs, copied before the layer can change them, under the names of the
             parameters of its ``forward``.
@@ -92,13 +136,13 @@ class Capture(StaysHere, Results):
         input_gradients: Keep gradients of inputs: the layer's own contribution alone, as
             ``grad_input`` of a full backward hook; the layer is given views of its inputs.
         device: Where copies go; None leaves them where they are.
-        dtype: Floating-point dtype of the copies; None keeps each one's own. Integers stay
+        dtype: Floating-point dtype of the copies; None keeps each tensor's own. Integers stay
             integers, quantised tensors are dequantised.
         transform: Applied to each tensor before it is copied, to keep less.
         memory_limit: Bytes in all beyond which the forward ends with CaptureError.
         keep_graph: Keep copies in autograd's graph instead of detaching them. They then hold the
             graph's memory and cannot be deep-copied.
-        stop_early: End the forward after the last ticked layer. The model's call then returns
+        stop_early: End the forward after the last selected layer. The model's call then returns
             None, in ``run()`` and as bare ``module(x)`` alike; nothing is raised. Nobody can know
             how often a model would call a layer, so a layer inside a block counts as done when
             the block returns, and one without parameters directly in the model when the model
@@ -113,7 +157,7 @@ class Capture(StaysHere, Results):
 
     Raises:
         LayerError: A selector matches nothing; raised here, before any forward.
-        CaptureError: An option cannot be, or the module or a ticked layer is TorchScript.
+        CaptureError: An option is invalid, or the module or a selected layer is TorchScript.
         DeviceError: The device is unknown or absent.
 
     Examples:
@@ -125,7 +169,7 @@ class Capture(StaysHere, Results):
         >>> cap.output("1").min() >= 0
         tensor(True)
 
-        The forward may end after the last ticked layer:
+        The forward may end after the last selected layer:
 
         >>> with Capture(net, "0", stop_early=True) as cap:
         ...     print(net(torch.zeros(1, 3, 8, 8)))
@@ -154,19 +198,19 @@ class Capture(StaysHere, Results):
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._close_steps: list[Callable[[], None]] = []
-        tree = LayerTree(module)
+        tree = ModuleTree(module)
         selected = select_from(tree, layers)
-        chosen = [Hooked(i, own, name) for i, (own, name) in enumerate(selected.items())]
+        chosen = [Hooked(i, name, layer) for i, (name, layer) in enumerate(selected.items())]
         if tree.has_script:
             for hooked in chosen:
                 _refuse_script(tree, hooked)
-        wanted: dict[Kind, bool] = {
-            "output": outputs,
-            "input": inputs,
-            "output_gradient": gradients,
-            "input_gradient": input_gradients,
-        }
-        asked = frozenset(kind for kind, wish in wanted.items() if wish)
+        wishes: list[tuple[Kind, bool]] = [
+            ("output", outputs),
+            ("input", inputs),
+            ("output_gradient", gradients),
+            ("input_gradient", input_gradients),
+        ]
+        asked = frozenset(kind for kind, wish in wishes if wish)
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
@@ -186,15 +230,15 @@ class Capture(StaysHere, Results):
             )
         check_choice("eval_mode", eval_mode, True, False, None)
         self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
-        self._stop_early = stop_early
+        self._stopper: Stopper | None = None
+        if stop_early:
+            self._stopper = Stopper(tree, chosen, {} if stop_early is True else stop_early)
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
         self._gradient_hooks: GradientHooks | None = None
         self._parallel = _device_order(tree)
-        super().__init__(tree, chosen, asked, Store(list(chosen), this_thread(), self._parallel))
+        super().__init__(tree, chosen, asked, Store(list(chosen), self._parallel))
         self._is_open = False
-        if stop_early:
-            self._stopper()
 
     @property
     def module(self) -> nn.Module:
@@ -214,11 +258,11 @@ class Capture(StaysHere, Results):
             raise CaptureError("This capture is open already; close it first.")
         if self._eval_mode is None:
             warn_of_training(self._tree.modules.values(), stacklevel=_stacklevel)
-        self._store = store = Store(list(self._chosen), this_thread(), self._parallel)
+        self._store = store = Store(list(self._chosen), self._parallel)
         self._cache = self._missing = None
         self._is_open = True
         store.owner[0] += 1
-        self._close_steps = [lambda: _closed(store.owner)]
+        self._close_steps = [partial(_closed, store.owner)]
         try:
             self._set_hooks(store)
         except BaseException:
@@ -253,12 +297,7 @@ class Capture(StaysHere, Results):
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -308,7 +347,7 @@ class Capture(StaysHere, Results):
 
         Raises:
             CaptureError: The tensor requires no gradient, or the capture is not open.
-            LayerError: ``name`` is that of a ticked layer.
+            LayerError: ``name`` is that of a selected layer.
 
         Examples:
             >>> x = torch.ones(2, requires_grad=True)
@@ -323,7 +362,7 @@ class Capture(StaysHere, Results):
         require_grad(name, tensor)
         store = self._store
         if name in self.layers:
-            raise LayerError(f"'{name}' is a ticked layer; watch the tensor under another name.")
+            raise LayerError(f"'{name}' is a selected layer; watch the tensor under another name.")
         hooked = store.watch_as(name)
         run = store.run_here()
         done = run.watched[hooked.index] = run.watched.get(hooked.index, 0) + 1
@@ -334,12 +373,6 @@ class Capture(StaysHere, Results):
         """Drop what was captured; run numbers start at 1 again."""
         self._store.clear()
         self._cache = self._missing = None
-
-    def _stopper(self) -> Stopper | None:
-        if not self._stop_early:
-            return None
-        counts = {} if self._stop_early is True else self._stop_early
-        return Stopper(self._tree, self._store, counts)
 
     def _set_hooks(self, store: Store) -> None:
         tree, steps = self._tree, self._close_steps
@@ -361,7 +394,7 @@ class Capture(StaysHere, Results):
             for layer in tree.modules.values():
                 if not isinstance(layer, torch.jit.ScriptModule):
                     steps.append(set_pre_hook(layer, ask))
-        stopper, traced = self._stopper(), is_tracing()
+        stopper, traced = self._stopper, is_tracing()
         for hooked in self._chosen:
             layer = self._tree.modules[hooked.layer]
             if inputs or input_gradients:
@@ -384,14 +417,12 @@ class Capture(StaysHere, Results):
             )
             steps.append(set_forward_hook(layer, hook, owner))
         if stopper is not None:
-            for layer, owner_hook in stopper.owners:
-                steps.append(set_forward_hook(layer, owner_hook))
-        watcher = _RunWatcher(store, grads)
-        steps.append(watch_calls(tree.root, watcher))
+            steps += [set_forward_hook(*block) for block in stopper.block_hooks(store)]
+        steps.append(watch_calls(tree.root, _RunWatcher(store, grads)))
         steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
 
 
-def _device_order(tree: LayerTree) -> list[int] | None:
+def _device_order(tree: ModuleTree) -> list[int] | None:
     for module in tree.modules.values():
         if isinstance(module, nn.DataParallel):
             return list(getattr(module, "device_ids", []))
@@ -402,7 +433,7 @@ def _closed(owner: list[int]) -> None:
     owner[0] -= 1
 
 
-def _refuse_script(tree: LayerTree, hooked: Hooked) -> None:
+def _refuse_script(tree: ModuleTree, hooked: Hooked) -> None:
     parts = hooked.layer.split(".") if hooked.layer else []
     for depth in range(len(parts) + 1):
         name = ".".join(parts[:depth])
@@ -413,3 +444,55 @@ def _refuse_script(tree: LayerTree, hooked: Hooked) -> None:
                 f"({type_name(module)}), where hooks do not work: they are not supported.",
                 remedy="Use the Python module that it was scripted or traced from.",
             )
+
+
+def layer_shapes(
+    module: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    cancelled: Callable[[], bool] | None = None,
+) -> tuple[Activation, ...]:
+    """The outputs of every layer as tensors that have a shape and a dtype, but no values.
+
+    A copy without values runs in eval mode; a model that looks at values, as detection models do,
+    cannot go that way.
+
+    Args:
+        module: The model, left as it is.
+        args: What it would be called with. Of tensors the shapes and dtypes alone count.
+        kwargs: The keyword arguments.
+        cancelled: Asked before every module's call; True ends it with RunCancelled.
+
+    Returns:
+        One record per output tensor and call, in order of execution (of completion), the model
+        itself ("") among the layers; each ``tensor`` is on the meta device.
+
+    Raises:
+        CaptureError: Without values the forward fails.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten())
+        >>> [(a.layer, a.shape) for a in layer_shapes(net, [torch.zeros(1, 3, 5, 5)])]
+        [('0', (1, 8, 3, 3)), ('1', (1, 72)), ('', (1, 72))]
+    """
+    try:
+        args, kwargs = change_leaves(
+            (tuple(args), dict(kwargs)), lambda _, tensor: tensor.to("meta")
+        )
+        with (
+            torch.inference_mode(mode=False),
+            torch.no_grad(),
+            Capture(
+                without_values(module), lambda *_: True, eval_mode=True, cancelled=cancelled
+            ) as capture,
+        ):
+            capture.run(*args, **kwargs)
+    except HookvizError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CaptureError(
+            f"The shapes of {type(module).__name__} are not known before it runs: {first}"
+        ) from error
+    return capture.activations

@@ -21,8 +21,6 @@ from hookviz.capture._checks import check_count, check_function
 from hookviz.capture._module_hooks import is_tracing
 from hookviz.errors import CaptureError, DeviceError
 
-__all__ = ["CannotKeep", "Copying", "Snapshot", "Transform", "known_device"]
-
 Snapshot: TypeAlias = Callable[[Tensor], Tensor]
 Transform: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -117,7 +115,8 @@ class Copying:
             copy = kept.to(device=place, dtype=_dtype_for(kept, self.dtype))
             # Where nothing had to be converted, .to() hands back the tensor itself. A transform
             # may hand out a tensor that it goes on using, so its result is copied as well.
-            return _resolved(copy.clone() if copy is kept else copy)
+            # numpy refuses lazily conjugated or negated tensors: the copy holds the real values.
+            return (copy.clone() if copy is kept else copy).resolve_conj().resolve_neg()
         except Exception as error:
             if _memory_ran_out(error):
                 raise
@@ -142,12 +141,10 @@ def plain_snapshot(tensor: Tensor) -> Tensor:
             # A copy made under inference mode would be an inference tensor, which autograd
             # refuses for ever; leaving the mode for the copy gives an ordinary one.
             with torch.inference_mode(mode=False):
-                copy = tensor.detach().clone()
-        elif tensor.requires_grad:
-            copy = tensor.detach().clone()
-        else:
-            copy = tensor.clone()  # outside autograd, where detaching would cost as much again
-        return _resolved(copy) if copy.is_conj() or copy.is_neg() else copy
+                return tensor.detach().clone()
+        # Outside autograd detaching would cost as much again. Lazily conjugated or negated values
+        # are computed by clone, so that numpy takes every copy.
+        return tensor.detach().clone() if tensor.requires_grad else tensor.clone()
     except Exception as error:
         if _memory_ran_out(error):
             raise
@@ -238,11 +235,6 @@ def _limited(copy: Snapshot, limit: int, *, same_size: bool) -> Snapshot:
         return made
 
     return keep
-
-
-def _resolved(copy: Tensor) -> Tensor:
-    # numpy refuses lazily conjugated or negated tensors, so the copy holds the real values.
-    return copy.resolve_conj().resolve_neg()
 
 
 def _dtype_for(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:

@@ -1,32 +1,21 @@
-"""The layers of a model under their names, and what one selector means among them.
-
-In: a module; names, globs, patterns, types, modules, predicates. Out: exact layer names. Must not
-know: hooks, tensors, pictures.
-"""
+"""The layers of a model, and which of them a user means."""
 
 from __future__ import annotations
 
 import fnmatch
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hookviz._text import names_text
 from hookviz.errors import CaptureError, HookvizError, LayerError, did_you_mean
-
-__all__ = [
-    "LayerSelector",
-    "LayerTree",
-    "is_compiled_wrapper",
-    "resolve",
-    "said",
-    "type_name",
-]
 
 LayerSelector: TypeAlias = (
     str | re.Pattern[str] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
@@ -34,6 +23,7 @@ LayerSelector: TypeAlias = (
 """A name, alias or glob; a compiled regular expression; a module type; a module; a predicate."""
 
 _COMPILED = "_orig_mod"
+_ScriptModule, _GraphModule = torch.jit.ScriptModule, torch.fx.GraphModule  # looked up per layer
 _WRAPPED = "module"
 
 
@@ -74,7 +64,7 @@ def resolve(module: nn.Module) -> nn.Module:
     return module
 
 
-class LayerTree:
+class ModuleTree:
     """The modules of a model under their names.
 
     Args:
@@ -99,50 +89,40 @@ class LayerTree:
         self.uncalled: set[str] = set()
         self.has_script = False
         self._canonical: dict[str, str] = {}
-        self._add("", module, [], None)
+        self._add("", module, set(), None)
 
-    def _add(
-        self, name: str, layer: nn.Module, above: list[nn.Module], called: set[str] | None
-    ) -> None:
+    def _add(self, name: str, layer: nn.Module, above: set[int], called: set[str] | None) -> None:
         # As named_modules(remove_duplicate=False), in half the time; a module below itself,
         # which that would follow for ever, is not followed.
-        if any(layer is m for m in above):
+        key = id(layer)
+        if key in above:
             return
-        above.append(layer)
+        above.add(key)
+        prefix = f"{name}." if name else ""
+        children: Iterable[tuple[str, nn.Module | None]] = layer._modules.items()  # noqa: SLF001 - named_children drops aliases
         if is_compiled_wrapper(layer):
             self.wrappers.append(layer)
-            self._add(name, layer._modules[_COMPILED], above, called)  # type: ignore[arg-type]  # noqa: SLF001 - see resolve()
+            prefix, children = name, [("", layer._modules[_COMPILED])]  # noqa: SLF001 - see resolve()
+        elif called is not None and name not in called:
+            self.uncalled.add(name)
         else:
-            if called is not None and name in called:
-                called = None  # from here on it is an ordinary module again
-            if called is not None:
-                self.uncalled.add(name)
-                self._add_below(name, layer, above, called)
-                above.pop()
-                return
-            names = self._names.get(id(layer))
+            called = None  # below a layer that is called, all is ordinary again
+            names = self._names.get(key)
             if names is None:
-                names = self._names[id(layer)] = []
+                names = self._names[key] = []
                 self.modules[name] = layer
-                if isinstance(layer, torch.jit.ScriptModule):
+                if isinstance(layer, _ScriptModule):
                     self.has_script = True
             if name not in self._canonical:
                 names.append(name)
                 self._canonical[name] = names[0]
-            if isinstance(layer, torch.fx.GraphModule):
-                prefix = f"{name}." if name else ""
+            if isinstance(layer, _GraphModule):
                 calls = (node for node in layer.graph.nodes if node.op == "call_module")
                 called = {f"{prefix}{node.target}" for node in calls} - {f"{prefix}_guards_fn"}
-            self._add_below(name, layer, above, called)
-        above.pop()
-
-    def _add_below(
-        self, name: str, layer: nn.Module, above: list[nn.Module], called: set[str] | None
-    ) -> None:
-        prefix = f"{name}." if name else ""
-        for key, child in layer._modules.items():  # noqa: SLF001 - named_children drops aliases
+        for part, child in children:
             if child is not None:
-                self._add(prefix + key, child, above, called)
+                self._add(prefix + part, child, above, called)
+        above.discard(key)
 
     @cached_property
     def _short(self) -> dict[str, list[str]]:
@@ -177,7 +157,7 @@ class LayerTree:
             if not matched and any(selector.search(n) for n in self.uncalled):
                 raise self._never_called()
             if not matched:
-                raise LayerError(f"No layer of {self.type} matches {said(selector)}.")
+                raise LayerError(f"No layer of {self.type} matches {selector_text(selector)}.")
             return matched
         if isinstance(selector, type):
             if not issubclass(selector, nn.Module):
@@ -196,7 +176,7 @@ class LayerTree:
             _check_predicate(selector)
             found = [n for n, m in self.modules.items() if selector(n, m)]
             if not found:
-                raise LayerError(f"No layer of {self.type} satisfies {said(selector)}.")
+                raise LayerError(f"No layer of {self.type} satisfies {selector_text(selector)}.")
             return found
         raise LayerError(
             "A layer is chosen by a name, glob, compiled regular expression, module type, module "
@@ -266,7 +246,8 @@ def _check_predicate(selector: Callable[..., Any]) -> None:
         inspect.signature(selector).bind("", nn.Module())
     except TypeError:
         raise LayerError(
-            f"A predicate is called with a name and a module, which {said(selector)} does not take."
+            "A predicate is called with a name and a module, which "
+            f"{selector_text(selector)} does not take."
         ) from None
     except ValueError:  # it does not say what it takes
         return
@@ -281,7 +262,7 @@ def type_name(module: nn.Module) -> str:
 
 def is_compiled_wrapper(module: Any) -> bool:
     """Whether ``torch.compile`` made it around another module."""
-    return isinstance(module, nn.Module) and type(module).__name__ == "OptimizedModule"
+    return type(module).__name__ == "OptimizedModule" and isinstance(module, nn.Module)
 
 
 def _script_name(module: nn.Module) -> str:
@@ -294,10 +275,149 @@ def _without(name: str, *parts: str) -> str:
     return ".".join(p for p in name.split(".") if p not in parts)
 
 
-def said(selector: LayerSelector) -> str:
+def selector_text(selector: LayerSelector) -> str:
     """A selector as messages show it."""
     if isinstance(selector, re.Pattern):
         return f"/{selector.pattern}/"
     if isinstance(selector, str):
         return f"'{selector}'"
     return str(getattr(selector, "__name__", type(selector).__name__))
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """One layer of a model.
+
+    Attributes:
+        name: Dotted ``named_modules()`` path; "" is the model itself.
+        type: Class name of the module, for example "Conv2d".
+        aliases: Further paths under which the same module is registered.
+        parameters: Number of parameter values of the layer and of all below it, each tensor
+            once; parameters of lazy modules that have no shape yet count 0.
+        own_parameters: Number of parameter values registered on this module itself.
+        depth: 0 for the model itself, else the number of parts of the name.
+        is_leaf: True where no modules lie below.
+    """
+
+    name: str
+    type: str
+    aliases: tuple[str, ...]
+    parameters: int
+    own_parameters: int
+    depth: int
+    is_leaf: bool
+
+
+def list_layers(module: nn.Module) -> list[LayerInfo]:
+    """Every layer of a model, in ``named_modules()`` order, the model itself (``""``) first.
+
+    A module registered under several names is listed once, with its other names as aliases.
+    ``_orig_mod.`` of compiled modules is left out of the names; ``module.`` of ``DataParallel``
+    stays, as PyTorch names it.
+
+    Args:
+        module: The model; it is not run.
+
+    Returns:
+        One record per layer.
+
+    Raises:
+        CaptureError: It is a TorchScript module.
+
+    Examples:
+        >>> act = nn.ReLU()
+        >>> net = nn.Sequential(nn.Linear(4, 5), act, nn.Linear(5, 3), act)
+        >>> [(layer.name, layer.type, layer.aliases) for layer in list_layers(net)][1:3]
+        [('0', 'Linear', ()), ('1', 'ReLU', ('3',))]
+        >>> list_layers(net)[0].parameters
+        43
+    """
+    tree = ModuleTree(module)
+    return [
+        LayerInfo(
+            name=name,
+            type=type_name(layer),
+            aliases=tree.aliases(name),
+            parameters=sum(_size(p) for p in layer.parameters()),
+            own_parameters=sum(_size(p) for p in layer.parameters(recurse=False)),
+            depth=name.count(".") + 1 if name else 0,
+            is_leaf=next(layer.children(), None) is None,
+        )
+        for name, layer in tree.modules.items()
+    ]
+
+
+def select_layers(
+    module: nn.Module,
+    selectors: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+) -> dict[str, str]:
+    """The layers that a user means, checked before any forward.
+
+    A name is tried as it stands, then as an alias of a shared module, then without ``module.``
+    and ``_orig_mod.``, then as a glob, where ``*`` also matches dots. A compiled regular
+    expression matches where ``search`` finds it in a name. Globs and expressions leave out the
+    model itself; ``""`` names it.
+
+    Args:
+        module: The model; it is not run.
+        selectors: One selector or several, or a mapping from a name that you choose to a selector
+            that means exactly one layer.
+
+    Returns:
+        Own name → layer name, in the order of the selectors and, within one, of the layers. The
+        two are the same unless a mapping was given. A layer meant twice comes once.
+
+    Raises:
+        LayerError: A selector matches nothing (the message has the closest names), or, in a
+            mapping, more than one layer.
+        CaptureError: The model is a TorchScript module.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU())
+        >>> select_layers(net, ["0", nn.ReLU])
+        {'0': '0', '1': '1', '3': '3'}
+        >>> select_layers(net, {"first conv": "0"})
+        {'first conv': '0'}
+        >>> select_layers(net, "4")
+        Traceback (most recent call last):
+        ...
+        hookviz.errors.LayerError: Sequential has no layer '4'; it has '', '0', '1', '2', '3'.
+    """
+    return select_from(ModuleTree(module), selectors)
+
+
+def select_from(
+    tree: ModuleTree,
+    selectors: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+) -> dict[str, str]:
+    """The same as ``select_layers`` for a model whose layers are known already."""
+    if isinstance(selectors, Mapping) and not isinstance(selectors, nn.Module):
+        chosen: dict[str, str] = {}
+        for key, selector in selectors.items():
+            found = tree.find(selector)
+            if len(found) != 1:
+                raise LayerError(
+                    f"'{key}' must stand for one layer, but {selector_text(selector)} matches "
+                    f"{len(found)}: {names_text(found)}."
+                )
+            chosen[str(key)] = found[0]
+    else:
+        chosen = {name: name for selector in _each(selectors) for name in tree.find(selector)}
+    if not chosen:
+        raise LayerError(f"No layer of {tree.type} was chosen; give at least one.")
+    return chosen
+
+
+def _each(selectors: LayerSelector | Iterable[LayerSelector]) -> Iterator[LayerSelector]:
+    # Strings, Sequential and predicates with __iter__ are selectors, although they can be iterated.
+    if isinstance(selectors, (str, nn.Module, re.Pattern, type)) or callable(selectors):
+        yield selectors
+    elif isinstance(selectors, Iterable):
+        yield from selectors
+    else:
+        # One selector of no known kind: find() says what is legal.
+        yield selectors  # type: ignore[unreachable]
+
+
+def _size(parameter: torch.Tensor) -> int:
+    return 0 if is_lazy(parameter) else parameter.numel()

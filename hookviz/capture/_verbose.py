@@ -1,8 +1,4 @@
-"""A forward told as a table: which layer ran when, what it gave, how long it took.
-
-In: a model, and what its forward is called with. Out: rows, as text or as records.
-Must not know: captures, pictures.
-"""
+"""A forward as a table: which layer ran when, what it gave, how long it took."""
 
 from __future__ import annotations
 
@@ -20,13 +16,10 @@ from torch import nn
 
 from hookviz._text import bytes_text
 from hookviz.capture._checks import check_count
-from hookviz.capture._guard import bypass_compiled
-from hookviz.capture._layers import LayerSelector, LayerTree, resolve, select_layers
 from hookviz.capture._leaves import describe, leaves
-from hookviz.capture._module_hooks import set_forward_hook, set_pre_hook
+from hookviz.capture._module_hooks import bypass_compiled, set_forward_hook, set_pre_hook
+from hookviz.capture._tree import LayerSelector, ModuleTree, resolve, select_layers
 from hookviz.errors import CaptureError
-
-__all__ = ["ExecutionRow", "VerboseExecution"]
 
 _HEADERS = ("layer", "type", "call", "output", "dtype", "device", "ms", "bytes")
 _RIGHT = (False, False, True, False, False, False, True, True)
@@ -77,7 +70,7 @@ class ExecutionRow:
 
 
 class VerboseExecution(nn.Module):
-    """Wraps a model so that each forward is told as a table.
+    """Wraps a model so that each forward is printed as a table.
 
     The wrapper calls the model and returns its output unchanged. Hooks are set for the length of
     one forward and removed on every way out. Values, modes, gradients and random numbers are
@@ -88,7 +81,7 @@ class VerboseExecution(nn.Module):
         depth: Layers down to this many names deep: 1 (the default) the model's children, 2 their
             children as well, None all; 0 the model alone.
         layers: Tell these instead (names, globs, patterns, types, predicates; see
-            :func:`~hookviz.capture._layers.select_layers`).
+            :func:`~hookviz.capture.select_layers`).
         live: Write each row when its call ends, so that the children of a layer stand above it;
             False: nothing is written.
         stream: Where to; default ``sys.stdout``.
@@ -140,20 +133,20 @@ class VerboseExecution(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on these arguments, tells the table, returns the model's output."""
         watched = self._watched()
-        telling = _Telling(watched, (self.stream or sys.stdout) if self.live else None)
+        table = _Table(watched, (self.stream or sys.stdout) if self.live else None)
         try:
             with ExitStack() as stack:
                 for undo in bypass_compiled(self.model):
                     stack.callback(undo)
                 for name, module in watched.items():
-                    telling.hook(name, module, stack)
+                    table.hook(name, module, stack)
                 return resolve(self.model)(*args, **kwargs)
         except BaseException as error:
-            telling.failed(error)
+            table.failed(error)
             raise
         finally:
-            self.rows = tuple(telling.rows)
-            telling.total()
+            self.rows = tuple(table.rows)
+            table.total()
 
     def table(self) -> str:
         """The rows of the last forward as plain text, in the order in which the calls began.
@@ -168,11 +161,11 @@ class VerboseExecution(nn.Module):
         return "\n".join([*lines, *(_line(row, widths) for row in rows)])
 
     def _watched(self) -> dict[str, nn.Module]:
-        modules = dict(LayerTree(self.model).modules)
+        modules = dict(ModuleTree(self.model).modules)
         if self._layers is not None:
             chosen = select_layers(self.model, self._layers)
-            return {own or "(model)": modules[name] for own, name in chosen.items()}
-        # The model itself would only repeat the last of its children, so it is told at depth 0.
+            return {name or "(model)": modules[layer] for name, layer in chosen.items()}
+        # The model itself would only repeat the last of its children, so it is shown at depth 0.
         depths = {name: name.count(".") + 1 if name else 0 for name in modules}
         return {
             name or "(model)": module
@@ -182,7 +175,7 @@ class VerboseExecution(nn.Module):
         }
 
 
-class _Telling:
+class _Table:
     """The table of one forward while it runs."""
 
     def __init__(self, watched: Mapping[str, nn.Module], stream: TextIO | None) -> None:
@@ -211,7 +204,7 @@ class _Telling:
             _wait(output)
             ended = time.perf_counter()
             _, started, began = self._running().pop()
-            self._tell(name, module, output, started, (ended - began) * 1000)
+            self._add(name, module, output, started, (ended - began) * 1000)
 
         stack.callback(set_pre_hook(module, before))
         # After the hooks that others have set, so that the row tells what goes on from here.
@@ -234,7 +227,7 @@ class _Telling:
             stack = self._local.stack = []
         return stack
 
-    def _tell(self, name: str, module: nn.Module, output: Any, started: int, ms: float) -> None:
+    def _add(self, name: str, module: nn.Module, output: Any, started: int, ms: float) -> None:
         tensors = [tensor for _, tensor in leaves(output)]
         with self._lock:
             self._calls[name] += 1

@@ -1,4 +1,4 @@
-"""The command line: ``hookviz lab | models | layers | maps | reproduce | weights | doctor``.
+"""The command line: ``hookviz lab``, ``maps``, ``filters`` and the others.
 
 In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input). Must not know:
 the widget.
@@ -13,9 +13,9 @@ import sys
 
 import click
 
-from hookviz.cli._installation import doctor, lab, weights
-from hookviz.cli._looking import layers, maps, models, reproduce
-from hookviz.cli._sentences import SentenceGroup
+from hookviz.cli._errors import SentenceGroup
+from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
+from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.version import __version__
 
 __all__ = ["cli", "main"]
@@ -24,10 +24,10 @@ __all__ = ["cli", "main"]
 @click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hookviz")
 def cli() -> None:
-    """See what every layer of a PyTorch vision model answers to a picture."""
+    """See the output of every layer of a PyTorch vision model for an image."""
 
 
-for _command in (lab, models, layers, maps, reproduce, weights, doctor):
+for _command in (lab, models, layers, maps, filters, reproduce, weights, doctor):
     cli.add_command(_command)
 
 

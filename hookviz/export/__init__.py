@@ -7,9 +7,10 @@ Must not know: how a run is made, the widget, the command line.
 from __future__ import annotations
 
 from hookviz.export._facts import RunFacts, read_png_facts
+from hookviz.export._figures import draw_activation
 from hookviz.export._folder import zip_export
-from hookviz.export._pictures import draw_activation
-from hookviz.export._reproduce import Reproduction, needs_inputs, reproduce_png
+from hookviz.export._part import ValueFormat
+from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
 from hookviz.export._writer import (
     ExportCancelled,
     ExportChoices,
@@ -25,8 +26,9 @@ __all__ = [
     "ExportStopped",
     "Reproduction",
     "RunFacts",
+    "ValueFormat",
     "draw_activation",
-    "needs_inputs",
+    "kinds_in",
     "read_png_facts",
     "reproduce_png",
     "write_export",

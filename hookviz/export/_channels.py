@@ -1,182 +1,171 @@
-"""One channel as one PNG: 1 pixel is 1 activation, in the colours of the grid.
+"""The part of single channels: 1 pixel is 1 activation, in the colors of the grid.
 
-Colours: a PNG with a palette, whose entry k is colour k of the colour table and stands for
+Colors: a PNG with a palette, whose entry k is color k of the color table and stands for
 ``vmin + k / 255 · (vmax − vmin)``. Where a value has no level (NaN, an infinity, clipped at a
-fixed scale) the PNG is plain RGB, 8 bits, since a palette has no room for those colours. There is
+fixed scale) the PNG is plain RGB, 8 bits, since a palette has no room for those colors. There is
 no transparency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export._facts import number_text
-from hookviz.export._png import palette_png, rgb_png
-from hookviz.render import (
-    Arranged,
-    ColourTable,
-    Extents,
-    GridOptions,
-    Levels,
-    Scaling,
-    arrange,
-    choose_cmap,
-    colour_table,
-    extents,
-    scaling,
-    to_levels,
+from hookviz.export._facts import (
+    FileRecord,
+    RunFacts,
+    activation_texts,
+    key_of,
+    number_text,
+    run_texts,
 )
-
-__all__ = ["MAX_FACTOR", "ChannelLevels", "ChannelPainter"]
+from hookviz.export._figures import view_texts
+from hookviz.export._names import channel_ending
+from hookviz.export._part import Again, Export, ExportPart, Item, Plan, PngContents, Task
+from hookviz.export._png import palette_png, rgb_png, text_chunks
+from hookviz.render import ChannelImage, GridOptions, SingleChannels, parse_channels
 
 MAX_FACTOR = 64
-_BATCH = 2_000_000  # activations scaled at a time
+# Handed to the threads in bundles of so many pixels or files.
+_BUNDLE_PIXELS = 200_000
+_BUNDLE_FILES = 32
 
 
-@dataclass(frozen=True, eq=False)
-class ChannelLevels:
-    """The levels of one channel.
-
-    Attributes:
-        channel: Its index in the layer.
-        levels: (H, W) uint8.
-        flags: (H, W) uint8, or None where every level counts.
-        vmin: Value of level 0.
-        vmax: Value of level 255.
-    """
-
-    channel: int
-    levels: NDArray[np.uint8]
-    flags: NDArray[np.uint8] | None
-    vmin: float
-    vmax: float
-
-    def rgb(self, table: ColourTable) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8: what the file shows."""
-        colours: NDArray[np.uint8] = table.rgb[self.levels]
-        if self.flags is not None:
-            colours = np.where(self.flags[..., None] > 0, table.flags[self.flags], colours)
-        return colours
+def _layer_texts(
+    facts: RunFacts, activation: Activation, layer: SingleChannels, options: GridOptions
+) -> dict[str, str]:
+    """What all single channels of one activation say."""
+    arranged = layer.arranged
+    texts = run_texts(facts) | activation_texts(activation) | view_texts(options)
+    texts |= {
+        "layout": " ".join((arranged.kind, arranged.statement, *arranged.notes)),
+        "page": "1 of 1",
+        "order": "index",
+        "scale": layer.scaling.sentence,
+        "cmap": layer.table.name,
+    }
+    if not layer.scaling.per_channel:
+        texts |= _range(layer.scaling.low[0], layer.scaling.high[0])
+    return texts
 
 
-class ChannelPainter:
-    """Measures a layer once, then paints any of its channels.
+def _channel_texts(layer: SingleChannels, one: ChannelImage) -> dict[str, str]:
+    """What concerns one channel alone."""
+    found, texts = layer.extents, {"channels": str(one.channel)}
+    if layer.scaling.per_channel:
+        texts |= _range(one.vmin, one.vmax)
+    if one.flags is not None:
+        counts = {"nan": found.nan, "posinf": found.posinf, "neginf": found.neginf}
+        texts |= {k: str(int(c[one.channel])) for k, c in counts.items() if c[one.channel]}
+    return texts
 
-    Args:
-        activation: The record.
-        options: ``scale``, ``cmap``, ``sample``, ``frame``, ``layout`` and ``style`` are used.
-        input_size: (height, width) of what the network saw, for patch grids.
 
-    Raises:
-        RenderError: The tensor cannot be drawn so.
-    """
+def _range(vmin: float, vmax: float) -> dict[str, str]:
+    return {"vmin": number_text(float(vmin)), "vmax": number_text(float(vmax))}
 
-    def __init__(
-        self,
-        activation: Activation,
-        options: GridOptions,
-        input_size: tuple[int, int] | None = None,
-    ) -> None:
-        self.activation = activation
-        self.arranged: Arranged = arrange(activation, options, input_size)
-        self.extents: Extents = extents(self.arranged.maps, self.arranged.apart)
-        self.scaling: Scaling = scaling(self.arranged, self.extents, options)
-        self.table = colour_table(choose_cmap(options, symmetric=self.scaling.symmetric))
 
-    @property
-    def count(self) -> int:
-        """Channels in all."""
-        return int(self.arranged.maps.shape[0])
+def _enlarged(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
+    return pixels if factor == 1 else pixels.repeat(factor, axis=0).repeat(factor, axis=1)
 
-    def paint(self, channels: Sequence[int]) -> Iterator[ChannelLevels]:
-        """The channels in the order given, scaled on the tensor's device a batch at a time.
 
-        Raises:
-            ExportError: A channel is beyond the layer's last one.
-        """
-        beyond = [c for c in channels if not 0 <= c < self.count]
-        if beyond:
+def _png(layer: SingleChannels, one: ChannelImage, chunks: bytes, factor: int) -> bytes:
+    if one.flags is None and one.levels.ndim == 2:
+        return palette_png(_enlarged(one.levels, factor), layer.table.rgb, chunks)
+    return rgb_png(_enlarged(one.rgb(layer.table), factor), chunks)
+
+
+class Channels(ExportPart):
+    """Single channels, 1 pixel (or a square of them) per activation."""
+
+    name, record = "channels", "channel"
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task a layer."""
+        found = False
+        for item in plan.drawable:
+            if task := self._of_item(item, plan):
+                found = True
+                yield task
+        wanted = plan.request.channels
+        if wanted is not None and plan.drawable and not found:
             raise ExportError(
-                f"'{self.activation.label}' has {self.count} channels, 0 to {self.count - 1}; "
-                f"channel {beyond[0]} is not one of them."
+                f"None of the layers has a map of channel {wanted[0]}: "
+                + "; ".join(note for item in plan.drawable for note in item.notes[:1])
             )
-        maps = self.arranged.maps
-        step = max(1, _BATCH // max(1, maps[0].numel()))
-        low, high, found = self.scaling.low, self.scaling.high, self.extents
-        odd = (found.nan + found.posinf + found.neginf) > 0
-        with np.errstate(invalid="ignore"):
-            odd |= (found.low < low) | (found.high > high)
-        for at in range(0, len(channels), step):
-            part = list(channels[at : at + step])
-            first, last = part[0], part[-1]
-            run = part == list(range(first, last + 1))
-            levels: Levels = to_levels(
-                maps[first : last + 1] if run else maps[part],
-                low[part],
-                high[part],
-                flagged=bool(odd[part].any()),
+
+    def _of_item(self, item: Item, plan: Plan) -> Task | None:
+        count, *size = item.shape or (0,)
+        if size == [1, 1]:
+            item.notes.append(
+                "single channels were not written: each is one number, "
+                "which the grid shows as a bar"
             )
-            for row, channel in enumerate(part):
-                flags = None if levels.flags is None or not odd[channel] else levels.flags[row]
-                yield ChannelLevels(
-                    channel,
-                    levels.levels[row],
-                    flags if flags is not None and flags.any() else None,
-                    float(low[channel]),
-                    float(high[channel]),
-                )
+            return None
+        asked: Sequence[int] = range(count)
+        if plan.request.channels is not None:
+            asked = plan.request.channels
+        elif plan.request.options.channels is not None:
+            asked = parse_channels(plan.request.options.channels)
+        there = [channel for channel in asked if channel < count]
+        if len(there) < len(asked):
+            beyond = next(channel for channel in asked if channel >= count)
+            item.notes.append(
+                f"channel {beyond} was not written: the layer has channels 0 to {count - 1}"
+            )
+        names = {c: plan.book.take(item.stem, channel_ending(c, count)) for c in there}
+        return Task(self, list(names.values()), item, names) if names else None
 
-    def texts(self) -> dict[str, str]:
-        """What is the same for every channel of the layer."""
-        arranged = self.arranged
-        texts = {
-            "layout": " ".join((arranged.kind, arranged.statement, *arranged.notes)),
-            "page": "1 of 1",
-            "order": "index",
-            "scale": self.scaling.sentence,
-            "cmap": self.table.name,
-        }
-        if not self.scaling.per_channel:
-            texts |= self._range(float(self.scaling.low[0]), float(self.scaling.high[0]))
-        return texts
+    def write(self, task: Task, export: Export) -> None:
+        """Scales here a bundle at a time, encodes and writes on other threads."""
+        if task.item is None or (layer := export.measured(task.item)) is None:
+            export.pipeline.total -= len(task.names)
+            return
+        request, names, activation = export.request, task.data, task.item.activation
+        options = request.options.to_json()
+        record = FileRecord("channel", (key_of(activation),), options, factor=request.factor)
+        texts = _layer_texts(request.facts, activation, layer, request.options) | record.texts()
+        del texts["record"]  # the only one of these that names the channel
+        shared = text_chunks(texts)
 
-    @staticmethod
-    def _range(vmin: float, vmax: float) -> dict[str, str]:
-        return {"vmin": number_text(vmin), "vmax": number_text(vmax)}
+        def work(bundle: Sequence[ChannelImage]) -> None:
+            for one in bundle:
+                own = _channel_texts(layer, one)
+                own["record"] = replace(record, channel=one.channel).text()
+                png = _png(layer, one, shared + text_chunks(own), request.factor)
+                export.folder.write(names[one.channel], png)
 
-    def channel_texts(self, one: ChannelLevels) -> dict[str, str]:
-        """What concerns one channel alone."""
-        found, channel = self.extents, one.channel
-        texts = {"channels": str(channel)}
-        if self.scaling.per_channel:
-            texts |= self._range(one.vmin, one.vmax)
-        if one.flags is not None:
-            counts = (found.nan, found.posinf, found.neginf)
-            for key, count in zip(("nan", "posinf", "neginf"), counts, strict=True):
-                if count[channel]:
-                    texts[key] = str(int(count[channel]))
-        return texts
+        for bundle in _bundles(layer.images(list(names)), request.factor):
+            export.pipeline.put([names[one.channel] for one in bundle], partial(work, bundle))
+        task.item.files += task.names
 
-    def png(self, one: ChannelLevels, chunks: bytes, factor: int = 1) -> bytes:
-        """The PNG of one channel.
+    def legal(self, record: FileRecord) -> bool:
+        """One channel of one activation."""
+        return len(record.keys) == 1 and record.channel is not None
 
-        Args:
-            one: What `paint` gave.
-            chunks: Text chunks.
-            factor: Pixels per activation in both directions, 1 to 64.
-        """
-        if one.flags is None:
-            return palette_png(_enlarged(one.levels, factor), self.table.rgb, chunks)
-        return rgb_png(_enlarged(one.rgb(self.table), factor), chunks)
+    def redraw(self, again: Again) -> PngContents:
+        """The channel that the record names."""
+        record, (activation, *_) = again.record, again.activations
+        layer = SingleChannels(activation, again.options, again.facts.input_size)
+        (one,) = layer.images([record.channel or 0])
+        texts = _layer_texts(again.facts, activation, layer, again.options)
+        texts |= _channel_texts(layer, one) | record.texts()
+        return _enlarged(one.rgb(layer.table), record.factor), texts
 
 
-def _enlarged(picture: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
-    if factor == 1:
-        return picture
-    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+def _bundles(images: Iterator[ChannelImage], factor: int) -> Iterator[list[ChannelImage]]:
+    bundle: list[ChannelImage] = []
+    pixels = 0
+    for one in images:
+        bundle.append(one)
+        pixels += one.levels.size * factor**2
+        if pixels >= _BUNDLE_PIXELS or len(bundle) >= _BUNDLE_FILES:
+            yield bundle
+            bundle, pixels = [], 0
+    if bundle:
+        yield bundle

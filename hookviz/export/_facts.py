@@ -11,7 +11,7 @@ Software            ``hookviz 0.1.0``
 hookviz_version     ``0.1.0``
 torch_version       ``2.14.1``
 matplotlib_version  of grids and contact sheets, whose letters it sets
-style               of grids and contact sheets: ``light``, ``dark`` or matplotlib's own colours
+style               of grids and contact sheets: ``light``, ``dark`` or matplotlib's own colors
 file                what the file is: ``grid``, ``channel``, ``contact`` or ``input``
 model               the model's name
 weights             where its weights come from
@@ -32,10 +32,10 @@ layout              how the axes were read, for example ``maps``
 channels            the channels in the file, in their order: ``0-15, 42``
 page                ``1 of 8``
 order               how the channels are ordered: ``index``, ``mean``, ...
-scale               the sentence about colours that the figure carries
-vmin, vmax          values at the ends of the colour table; ``per channel`` where each has its own
+scale               the sentence about colors that the figure carries
+vmin, vmax          values at the ends of the color table; ``per channel`` where each has its own
 (ranges)            JSON: the two values of each tile, where each has its own
-cmap                name of matplotlib's colour table
+cmap                name of matplotlib's color table
 (nan, posinf,       how many of the values drawn are NaN, +Inf and -Inf
 neginf)
 image               base name of the image
@@ -74,24 +74,6 @@ from hookviz.version import __version__
 if TYPE_CHECKING:
     from hookviz.images import NetworkInput, Picture
     from hookviz.models import LoadedModel
-
-__all__ = [
-    "UNTRAINED",
-    "FileRecord",
-    "Key",
-    "RunFacts",
-    "activation_texts",
-    "base_name",
-    "facts_in",
-    "hidden_paths",
-    "key_of",
-    "number_text",
-    "ranges_text",
-    "read_png_facts",
-    "record_of",
-    "run_texts",
-    "utc_text",
-]
 
 _NO_REASONS: Mapping[str, str] = {}
 
@@ -151,7 +133,7 @@ class RunFacts:
         torch_version: Version of torch.
         hookviz_version: Version of hookviz.
         started: When the forward began; UTC.
-        input_picture: What the network saw, as RGB; None where there was no image.
+        input_image: What the network saw, as RGB; None where there was no image.
         categories: Class names of the model's last layer; () where it has none.
         missing: Layers that were asked for and were not captured, each with the reason.
     """
@@ -168,16 +150,16 @@ class RunFacts:
     torch_version: str
     hookviz_version: str
     started: datetime
-    input_picture: Image.Image | None = None
+    input_image: Image.Image | None = None
     categories: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=lambda: _NO_REASONS)
 
     @property
     def input_size(self) -> tuple[int, int] | None:
         """(height, width) of what the network saw; None where there was no image."""
-        if self.input_picture is None:
+        if self.input_image is None:
             return None
-        width, height = self.input_picture.size
+        width, height = self.input_image.size
         return height, width
 
     @classmethod
@@ -185,7 +167,7 @@ class RunFacts:
         cls,
         *,
         model: LoadedModel,
-        picture: Picture | None,
+        image: Picture | None,
         network_input: NetworkInput | None,
         started: datetime,
         missing: Mapping[str, str] | None = None,
@@ -194,13 +176,13 @@ class RunFacts:
 
         Args:
             model: The model. Its weights are hashed here, once.
-            picture: The image, or None.
+            image: The image, or None.
             network_input: What the network received, or None.
             started: When the forward began.
             missing: Layers without an activation, each with the reason.
 
         Returns:
-            The facts, with the picture of the input.
+            The facts, with the input as an image.
         """
         received = None if network_input is None else network_input.tensor
         return cls(
@@ -208,15 +190,15 @@ class RunFacts:
             weights=model.weights,
             weights_hash=model.weights_hash,
             trained=model.trained,
-            image_name="" if picture is None else picture.name,
-            image_sha256="" if picture is None else picture.sha256,
+            image_name="" if image is None else image.name,
+            image_sha256="" if image is None else image.sha256,
             preprocessing="" if network_input is None else network_input.description,
             device=str(model.device if received is None else received.device),
             dtype=str(model.dtype).removeprefix("torch."),
             torch_version=torch.__version__,
             hookviz_version=__version__,
             started=started,
-            input_picture=None if network_input is None else network_input.picture(),
+            input_image=None if network_input is None else network_input.picture(),
             categories=tuple(model.categories),
             missing=_NO_REASONS if missing is None else missing,
         )
@@ -380,7 +362,7 @@ def _is_count(value: Any, most: int) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
-def record_of(texts: Mapping[str, str], name: str = "the picture") -> FileRecord:
+def record_of(texts: Mapping[str, str], name: str = "the file") -> FileRecord:
     """Which activations a file shows, read from its texts.
 
     Args:

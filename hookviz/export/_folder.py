@@ -24,32 +24,24 @@ from typing import IO, cast
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export._names import NameBook, is_forbidden
 
-__all__ = [
-    "PART_NAME",
-    "ExportFolder",
-    "checked_path",
-    "listed_files",
-    "whole_file",
-    "zip_export",
-]
-
 PART_NAME = re.compile(r"\.hookviz-[0-9a-f]{12}\.part")
 """What the name of an unfinished file looks like."""
 
+_ELSEWHERE = "Choose another folder."
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", "Free some space or choose another folder."),
     errno.EDQUOT: ("your disk quota is used up", "Free some space or choose another folder."),
-    errno.EROFS: ("it is on a read-only disk", "Choose another folder."),
-    errno.EACCES: ("you may not write there", "Choose another folder."),
-    errno.EPERM: ("you may not write there", "Choose another folder."),
-    errno.ENOTDIR: ("a part of the path is a file, not a folder", "Choose another folder."),
-    errno.EEXIST: ("it is a file, not a folder", "Choose another folder."),
-    errno.EISDIR: ("a folder of that name is in the way", "Choose another folder."),
+    errno.EROFS: ("it is on a read-only disk", _ELSEWHERE),
+    errno.EACCES: ("you may not write there", _ELSEWHERE),
+    errno.EPERM: ("you may not write there", _ELSEWHERE),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", _ELSEWHERE),
+    errno.EEXIST: ("it is a file, not a folder", _ELSEWHERE),
+    errno.EISDIR: ("a folder of that name is in the way", _ELSEWHERE),
     errno.ENAMETOOLONG: ("the path is too long for this disk", "Choose a shorter one."),
-    errno.ELOOP: ("its symbolic links run in a circle", "Choose another folder."),
-    errno.ENOENT: ("the folder is no longer there", "Choose another folder."),
-    errno.EFBIG: ("the file is too large for this disk", "Choose another folder."),
-    errno.EIO: ("the disk reports an error", "Choose another folder."),
+    errno.ELOOP: ("its symbolic links run in a circle", _ELSEWHERE),
+    errno.ENOENT: ("the folder is no longer there", _ELSEWHERE),
+    errno.EFBIG: ("the file is too large for this disk", _ELSEWHERE),
+    errno.EIO: ("the disk reports an error", _ELSEWHERE),
 }
 
 
@@ -64,20 +56,16 @@ def checked_path(name: str, value: object) -> Path:
     raise ExportError(f"{name} is {value!r:.80}; it must be a path: a str or a pathlib.Path.")
 
 
-def disk_error(error: OSError | ValueError, place: Path) -> ExportError:
+def disk_error(error: Exception, place: Path) -> ExportError:
     """The one sentence for what the operating system answered.
 
     Args:
         error: What was raised.
         place: The folder or file that could not be written.
     """
-    if isinstance(error, OSError):
-        number = error.errno
-        reason, remedy = _DISK_ERRORS.get(
-            number or 0, (error.strerror or type(error).__name__, "Choose another folder.")
-        )
-    else:  # a path that holds a NUL, or characters that the disk's encoding lacks
-        reason, remedy = str(error), "Choose another folder."
+    # A ValueError is a path that holds a NUL, or characters that the disk's encoding lacks.
+    answer = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason, remedy = _DISK_ERRORS.get(getattr(error, "errno", 0), (answer, _ELSEWHERE))
     return ExportError(f"Nothing can be written to {str(place)!r}: {reason}.", remedy=remedy)
 
 
@@ -172,17 +160,13 @@ class ExportFolder:
         path = cls._parent(parent) / name
         try:
             path.mkdir()
+            return cls(path, made=True)
         except FileExistsError:
             pass
         except (OSError, ValueError) as error:
             raise disk_error(error, path) from error
-        else:
-            return cls(path, made=True)
         if not overwrite:
-            raise ExportError(
-                f"{str(path)!r} exists already, and nothing is overwritten.",
-                remedy="Choose another name, or pass overwrite=True.",
-            )
+            raise _exists(path, "Choose another name, or pass overwrite=True.")
         if path.is_symlink() or not path.is_dir():
             kind = "a symbolic link" if path.is_symlink() else "a file"
             raise ExportError(
@@ -197,9 +181,7 @@ class ExportFolder:
             path.mkdir(parents=True, exist_ok=True)
             return path.resolve(strict=True)
         except (OSError, ValueError, RuntimeError) as error:
-            raise disk_error(
-                error if isinstance(error, OSError) else ValueError(str(error)), path
-            ) from error
+            raise disk_error(error, path) from error
 
     def target(self, name: str) -> Path:
         """The path of a file of this export.
@@ -207,7 +189,7 @@ class ExportFolder:
         Raises:
             ExportError: ``name`` is not one plain name.
         """
-        if not name or name in {".", ".."} or set(name) & {"/", "\\", "\0"}:
+        if not _is_plain(name):
             raise ExportError(f"{name!r} is not a plain file name.")
         return self.path / name
 
@@ -240,6 +222,10 @@ class ExportFolder:
         return not self.path.exists()
 
 
+def _is_plain(name: str) -> bool:
+    return name not in {"", ".", ".."} and not set(name) & {"/", "\\", "\0"}
+
+
 def listed_files(folder: Path, manifest: str) -> frozenset[str]:
     """Plain files that a folder's old manifest names and that are there."""
     try:
@@ -249,9 +235,7 @@ def listed_files(folder: Path, manifest: str) -> frozenset[str]:
             name
             for name in names
             if isinstance(name, str)
-            and name
-            and not set(name) & {"/", "\\", "\0"}
-            and name not in {".", ".."}
+            and _is_plain(name)
             and stat.S_ISREG((folder / name).lstat().st_mode)
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -351,38 +335,31 @@ def zip_export(
         except OSError as error:
             raise ExportError(f"The zip cannot be written: {error.strerror or error}.") from error
         return None
-    path = root.parent / f"{root.name}.zip"
-    if target is not None:
-        path = checked_path("target", target).absolute()
+    path = root.parent / f"{root.name}.zip" if target is None else checked_path("target", target)
+    placed = path = path.absolute()
     if target is not None and (path.exists() or path.is_symlink()):
         raise _exists(path)
-    number = 1
+
+    def place(part: Path, wanted: Path) -> None:
+        nonlocal placed
+        for number in range(1, 10_000):
+            placed = wanted if number == 1 else wanted.with_stem(f"{root.name}-{number}")
+            try:
+                return _place_new(part, placed)
+            except FileExistsError:
+                if target is not None:
+                    raise
+        raise _exists(placed)
+
     try:
-
-        def place(part: Path, wanted: Path) -> None:
-            nonlocal path, number
-            while True:
-                try:
-                    _place_new(part, wanted)
-                except FileExistsError:
-                    if target is not None:
-                        raise
-                    number += 1
-                    wanted = root.parent / f"{root.name}-{number}.zip"
-                else:
-                    path = wanted
-                    return
-
         with whole_file(path, place) as file:
             _pack(file, root, progress, cancelled)
     except FileExistsError as error:
         raise _exists(path) from error
     except OSError as error:
         raise disk_error(error, path) from error
-    return path
+    return placed
 
 
-def _exists(path: Path) -> ExportError:
-    return ExportError(
-        f"{str(path)!r} exists already, and nothing is overwritten.", remedy="Choose another name."
-    )
+def _exists(path: Path, remedy: str = "Choose another name.") -> ExportError:
+    return ExportError(f"{str(path)!r} exists already, and nothing is overwritten.", remedy=remedy)

@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz.activation import Activation
-from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, utc_text
-from hookviz.export._part import Item, Request
-from hookviz.render import Extents, moments
-
-__all__ = ["SCHEMA", "layer_entry", "manifest_json", "manifest_text"]
+from hookviz.export._part import ExportRequest, Item
+from hookviz.render import Extents, SingleChannels, moments
 
 SCHEMA = 1
 
@@ -57,12 +54,12 @@ def manifest_text(manifest: Mapping[str, Any]) -> str:
     return json.dumps(_strict(manifest), indent=2, allow_nan=False) + "\n"
 
 
-def layer_entry(item: Item, painter: ChannelPainter | None) -> dict[str, Any]:
+def layer_entry(item: Item, layer: SingleChannels | None) -> dict[str, Any]:
     """One entry of "layers": one tensor of one call of one layer, with its figures.
 
     Args:
         item: The activation with its files and notes.
-        painter: The same as measured; None where it cannot be drawn.
+        layer: The same as measured; None where it cannot be drawn.
     """
     activation = item.activation
     entry: dict[str, Any] = {
@@ -80,10 +77,10 @@ def layer_entry(item: Item, painter: ChannelPainter | None) -> dict[str, Any]:
     }
     channels: dict[str, Any] = {"count": 0, "min": [], "max": [], "mean": []}
     notes = item.notes
-    if painter is not None:
-        figures, channels = _figures(painter)
+    if layer is not None:
+        figures, channels = _figures(layer)
         entry |= figures | {"pages": item.pages}
-        notes = [*painter.arranged.notes, *notes]
+        notes = [*layer.arranged.notes, *notes]
     return entry | {"channels": channels, "files": item.files, "notes": notes}
 
 
@@ -95,9 +92,9 @@ def _shape(activation: Activation) -> list[int]:
         return []
 
 
-def _figures(painter: ChannelPainter) -> tuple[dict[str, Any], dict[str, Any]]:
+def _figures(layer: SingleChannels) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of a layer as a whole, and of each of its channels in their own order."""
-    arranged, found = painter.arranged, painter.extents
+    arranged, found = layer.arranged, layer.extents
     values = arranged.maps
     if arranged.apart is not None:  # class tokens belong to their channel
         values = torch.cat((values.flatten(1), arranged.apart), dim=1).unsqueeze(1)
@@ -138,7 +135,7 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16
 
 
 def manifest_json(
-    request: Request,
+    request: ExportRequest,
     layers: Sequence[Mapping[str, Any]],
     *,
     files: Iterable[str],
@@ -176,7 +173,7 @@ def manifest_json(
             "name": base_name(facts.image_name),
             "sha256": facts.image_sha256,
             "preprocessing": hidden_paths(facts.preprocessing),
-            "seen": None if facts.input_picture is None else list(facts.input_picture.size),
+            "seen": None if facts.input_image is None else list(facts.input_image.size),
         },
         "device": facts.device,
         "what": sorted(what),

@@ -29,21 +29,6 @@ from pathlib import PurePosixPath, PureWindowsPath
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
 
-__all__ = [
-    "CONTACT_STEM",
-    "INPUT_NAME",
-    "MANIFEST_NAME",
-    "NameBook",
-    "activation_stem",
-    "channel_ending",
-    "checked_name",
-    "clean",
-    "folder_name",
-    "is_forbidden",
-    "page_ending",
-    "stamp",
-]
-
 INPUT_NAME = "000_input.png"
 MANIFEST_NAME = "manifest.json"
 CONTACT_STEM = "000_contact"
@@ -67,7 +52,7 @@ def _size(text: str) -> int:
 
 
 def _shortened(text: str, limit: int, whole: str) -> str:
-    """``text`` in at most ``limit`` bytes; what was cut is told apart by a hash of ``whole``."""
+    """``text`` in at most ``limit`` bytes; what was cut is set apart by a hash of ``whole``."""
     if _size(text) <= limit:
         return text
     mark = f"~{_digest(whole)}"
@@ -146,8 +131,8 @@ def activation_stem(
     layer = "model" if activation.layer == "" else clean(activation.layer, limit=1_000)
     if not layer:  # a name of nothing but forbidden characters
         layer = f"layer~{_digest(activation.layer)}"
-    room = _STEM_BYTES - _size(head) - _size(tail)
-    stem = head + _shortened(layer, max(room, 10), activation.layer) + tail
+    left = _STEM_BYTES - _size(head) - _size(tail)
+    stem = head + _shortened(layer, max(left, 10), activation.layer) + tail
     return _shortened(stem, _STEM_BYTES, f"{activation.layer}\0{stem}")
 
 
@@ -266,7 +251,7 @@ class NameBook:
         return unicodedata.normalize("NFKC", folded).casefold()
 
     def take(self, stem: str, ending: str) -> str:
-        """``stem + ending``, told apart by ``~2``, ``~3``, ... where it was given before."""
+        """``stem + ending``, set apart by ``~2``, ``~3``, ... where it was given before."""
         name, number = stem + ending, 1
         while self._key(name) in self._keys:
             number += 1

@@ -7,37 +7,34 @@ a note in the manifest and leaves the others alone.
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
-from hookviz.export._channels import ChannelPainter
 from hookviz.export._facts import FileRecord, RunFacts
 from hookviz.export._folder import ExportFolder
 from hookviz.export._names import INPUT_NAME, MANIFEST_NAME, NameBook, activation_stem
-from hookviz.export._pipeline import Pipeline
 from hookviz.export._png import encoded_png
-from hookviz.export._values import TensorError, ValueFormat
-from hookviz.render import GridOptions, arrange
-
-__all__ = [
-    "UNREADABLE",
-    "Again",
-    "Export",
-    "Item",
-    "Part",
-    "Plan",
-    "Request",
-    "Task",
-    "reason",
-]
+from hookviz.render import GridOptions, SingleChannels, arrange
 
 Made = TypeVar("Made")
+Pixels = NDArray[np.uint8]
+PngContents = tuple[Pixels, dict[str, str]]
+"""(H, W, 3) or (H, W, 4) uint8, and what the file says about itself."""
+ValueFormat = Literal["npz", "safetensors"]
+
+
+class TensorError(ExportError):
+    """One tensor cannot be written in the form asked for; others can."""
 
 
 UNREADABLE = (RenderError, TensorError, RuntimeError, TypeError, ValueError, LookupError)
@@ -58,7 +55,7 @@ def reason(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class ExportRequest:
     """What was asked of an export, see `hookviz.export.write_export`."""
 
     facts: RunFacts
@@ -67,11 +64,6 @@ class Request:
     all_pages: bool
     factor: int
     values: ValueFormat
-
-    @property
-    def input_size(self) -> tuple[int, int] | None:
-        """(height, width) of what the network saw."""
-        return self.facts.input_size
 
 
 @dataclass(eq=False)
@@ -106,7 +98,7 @@ class Task:
         data: What the part has to know to write them.
     """
 
-    part: Part
+    part: ExportPart
     names: list[str]
     item: Item | None = None
     data: Any = None
@@ -122,7 +114,7 @@ class Plan:
     """
 
     def __init__(
-        self, request: Request, activations: Sequence[Activation], proceed: Callable[[], None]
+        self, request: ExportRequest, activations: Sequence[Activation], proceed: Callable[[], None]
     ) -> None:
         self.request = request
         self.book = NameBook([MANIFEST_NAME, INPUT_NAME])
@@ -141,11 +133,9 @@ class Plan:
             proceed()
             stem = activation_stem(activation, width=width, several_runs=several, view=view)
             item = Item(activation, stems.take(stem, ""))
-            item.shape = self.attempt(
-                lambda a=activation: tuple(arrange(a, options, request.input_size).maps.shape),  # type: ignore[misc]
-                item,
-                "not drawn",
-            )
+            read = partial(arrange, activation, options, request.facts.input_size)
+            if arranged := self.attempt(read, item, "not drawn"):
+                item.shape = tuple(arranged.maps.shape)
             self.items.append(item)
 
     @property
@@ -153,16 +143,16 @@ class Plan:
         """The activations that can be drawn."""
         return [item for item in self.items if item.shape is not None]
 
-    def attempt(self, make: Callable[[], Made], item: Item, what: str) -> Made | None:
+    def attempt(self, make: Callable[[], Made], item: Item | None, what: str) -> Made | None:
         """What ``make`` gives; None and a note where the tensor does not allow it."""
         try:
             return make()
         except UNREADABLE as error:
-            item.notes.append(f"{what}: {reason(error)}")
+            (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
             self.trouble = self.trouble or error
             return None
 
-    def add(self, parts: Sequence[Part]) -> None:
+    def add(self, parts: Sequence[ExportPart]) -> None:
         """Names the files of these parts.
 
         Raises:
@@ -194,6 +184,91 @@ def as_render_error(error: Exception) -> HookvizError:
     return RenderError(f"Nothing can be exported: {reason(error)}")
 
 
+class Cancelled(Exception):  # noqa: N818 - it is a way out, not an error, and stays in this part
+    """The caller asked for the end."""
+
+
+class Pipeline:
+    """Encodes and writes on a few threads while the next page is drawn.
+
+    zlib and the operating system release the interpreter's lock, so threads help with large
+    files; small ones are bundled by the caller, because handing one over costs as much as
+    writing it. At most a few pieces wait, so that memory stays bounded.
+
+    Args:
+        total: Files in all.
+        progress: Called in the caller's thread after each file: done, total, name.
+        cancelled: Asked in the caller's thread before each piece.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        progress: Callable[[int, int, str], None] | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self.total = total
+        self.done: list[str] = []
+        self._progress = progress
+        self._cancelled = cancelled
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self._workers = min(4, cores or 1)
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="hookviz-export")
+        self._waiting: deque[tuple[Sequence[str], Future[None]]] = deque()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for what has begun; drops what has not."""
+        # What has begun ends by itself within one file; its part is removed or named.
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def proceed(self) -> None:
+        """Raises Cancelled where the caller asked for the end."""
+        if self._cancelled is not None and self._cancelled():
+            raise Cancelled
+
+    def put(self, names: Sequence[str], work: Callable[[], None]) -> None:
+        """Hands over one piece of work; waits while too many are under way.
+
+        Args:
+            names: The files that it writes.
+            work: Writes them.
+
+        Raises:
+            Cancelled: The caller asked for the end.
+            Exception: What an earlier piece raised.
+        """
+        self.proceed()
+        self._waiting.append((names, self._pool.submit(work)))
+        while self._waiting and (
+            len(self._waiting) > 2 * self._workers or self._waiting[0][1].done()
+        ):
+            self._take()
+
+    def wrote(self, name: str) -> None:
+        """A file is finished; says so."""
+        self.done.append(name)
+        if self._progress is not None:
+            self._progress(len(self.done), self.total, name)
+
+    def drain(self) -> None:
+        """Waits for all that is under way."""
+        while self._waiting:
+            self._take()
+            self.proceed()
+
+    def _take(self) -> None:
+        names, future = self._waiting.popleft()
+        future.result()
+        for name in names:
+            self.wrote(name)
+
+
 class Export:
     """The work of one export that all parts share.
 
@@ -205,44 +280,34 @@ class Export:
     """
 
     def __init__(
-        self, request: Request, plan: Plan, folder: ExportFolder, pipeline: Pipeline
+        self, request: ExportRequest, plan: Plan, folder: ExportFolder, pipeline: Pipeline
     ) -> None:
         self.request, self.plan, self.folder, self.pipeline = request, plan, folder, pipeline
-        self.trouble: Exception | None = None
-        self._measured: tuple[Item, ChannelPainter | None] | None = None
+        self._measured: tuple[Item, SingleChannels | None] | None = None
 
-    def attempt(self, make: Callable[[], Made], task: Task, notes: list[str]) -> Made | None:
+    def attempt(self, make: Callable[[], Made], task: Task) -> Made | None:
         """What ``make`` gives; None and a note where the tensor does not allow it."""
-        try:
-            return make()
-        except UNREADABLE as error:
-            notes.append(f"{task.names[0]} was not written: {reason(error)}")
-            self.trouble = self.trouble or error
+        made = self.plan.attempt(make, task.item, f"{task.names[0]} was not written")
+        if made is None:
             self.pipeline.total -= len(task.names)
-            return None
+        return made
 
-    def png(self, task: Task, picture: tuple[NDArray[np.uint8], Mapping[str, str]]) -> None:
-        """Encodes and writes the one picture of a task on another thread."""
-        (name,), (pixels, texts) = task.names, picture
+    def png(self, task: Task, contents: PngContents) -> None:
+        """Encodes and writes the one PNG of a task on another thread."""
+        (name,), (pixels, texts) = task.names, contents
 
         def work() -> None:
             self.folder.write(name, encoded_png(pixels, texts))
 
         self.pipeline.put(task.names, work)
 
-    def painter(self, item: Item) -> ChannelPainter | None:
+    def measured(self, item: Item) -> SingleChannels | None:
         """An activation as measured, once for all its files; None where it cannot be."""
         if self._measured is None or self._measured[0] is not item:
-            painter = None
-            if item.shape is not None:
-                try:
-                    painter = ChannelPainter(
-                        item.activation, self.request.options, self.request.input_size
-                    )
-                except UNREADABLE as error:
-                    item.notes.append(f"not measured: {reason(error)}")
-                    self.trouble = self.trouble or error
-            self._measured = (item, painter)
+            options, size = self.request.options, self.request.facts.input_size
+            measure = partial(SingleChannels, item.activation, options, size)
+            found = self.plan.attempt(measure, item, "not measured") if item.shape else None
+            self._measured = (item, found)
         return self._measured[1]
 
 
@@ -265,7 +330,7 @@ class Again:
     texts: Mapping[str, str]
 
 
-class Part:
+class ExportPart:
     """One kind of files of an export: names them, writes them, draws one of them again.
 
     A new part is a subclass in a file of its own and one entry of ``PARTS`` in ``_parts.py``.
@@ -292,6 +357,6 @@ class Part:
         """Whether a record may be of a file of this part."""
         return len(record.keys) == 1 and record.channel is None
 
-    def redraw(self, again: Again) -> tuple[NDArray[np.uint8], dict[str, str]]:
+    def redraw(self, again: Again) -> PngContents:
         """Pixels, (H, W, 3) or (H, W, 4) uint8, and texts, as `write` would write them now."""
         raise NotImplementedError

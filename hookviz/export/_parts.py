@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hookviz.errors import ExportError, did_you_mean
-from hookviz.export._builtin_parts import Channels, Contact, Grids, Input, Values
+from hookviz.export._channels import Channels
 from hookviz.export._facts import FileRecord
-from hookviz.export._part import Part
+from hookviz.export._figures import Contact, Grids, Input
+from hookviz.export._part import ExportPart
+from hookviz.export._values import Values
 from hookviz.export._vector import VectorGrids
 
-__all__ = ["PARTS", "chosen_parts", "listed", "part_of"]
-
-PARTS: dict[str, Part] = {
+PARTS: dict[str, ExportPart] = {
     part.name: part
     for part in (
         Input(),
@@ -27,7 +27,7 @@ PARTS: dict[str, Part] = {
 """What an export may hold, in the order in which the files of one layer are written."""
 
 
-def part_of(record: FileRecord) -> Part | None:
+def part_of(record: FileRecord) -> ExportPart | None:
     """The part that draws a file again; None where no part wrote such a one."""
     part = next((p for p in PARTS.values() if p.record and p.record == record.file), None)
     return part if part is not None and part.legal(record) else None
@@ -46,7 +46,7 @@ def listed(name: str, value: str | Iterable[str]) -> list[str]:
     raise ExportError(f"{name} is {value!r:.80}; it must be a str or a list of them.")
 
 
-def chosen_parts(what: str | Iterable[str]) -> list[Part]:
+def chosen_parts(what: str | Iterable[str]) -> list[ExportPart]:
     """The parts asked for.
 
     Raises:

@@ -3,7 +3,7 @@
 Reading is Pillow's: it checks every checksum, inflates no text beyond its limits (1 MiB each,
 64 MiB together) and decodes no pixel until asked. The writer of single channels is our own because
 an export has many hundred small ones, and it takes 0.73 of the time that Pillow takes for them
-(``python -m benchmarks.export``): it filters nothing and packs each picture in one call of zlib.
+(``python -m benchmarks.export``): it filters nothing and packs each file in one call of zlib.
 
 Source: Portable Network Graphics (PNG) Specification, third edition, sections 5 and 11.3.3.
 """
@@ -24,17 +24,6 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 from hookviz.errors import ExportError
 from hookviz.export._folder import checked_path
 
-__all__ = [
-    "encoded_png",
-    "open_png",
-    "palette_png",
-    "plain_text",
-    "png_bytes_of",
-    "rgb_png",
-    "text_chunks",
-    "texts_of",
-]
-
 # Of zlib. Grids and channels of VGG16 are within 4 % of the size at level 6 and take half the time.
 LEVEL = 4
 MAX_FILE = 512 * 1024 * 1024
@@ -51,7 +40,7 @@ def png_bytes_of(png: str | Path | bytes) -> tuple[bytes, str]:
         ExportError: There is no such file, it cannot be read, or it is above 512 MiB.
     """
     if isinstance(png, bytes | bytearray | memoryview):
-        return bytes(png), "the picture"
+        return bytes(png), "the file"
     path = checked_path("png", png)
     name = path.name or str(path)
     try:
@@ -136,12 +125,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return b"".join((struct.pack(">I", len(data)), kind, data, sums))
 
 
-def _png(width: int, colour_type: int, rows: NDArray[np.uint8], more: bytes) -> bytes:
+def _png(width: int, color_type: int, rows: NDArray[np.uint8], more: bytes) -> bytes:
     """A PNG of 8 bits per sample; each row of ``rows`` begins with the number of its filter."""
     return b"".join(
         (
             b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, len(rows), 8, colour_type, 0, 0, 0)),
+            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, len(rows), 8, color_type, 0, 0, 0)),
             more,
             _chunk(b"IDAT", zlib.compress(rows.data, LEVEL)),
             _chunk(b"IEND", b""),
@@ -150,7 +139,7 @@ def _png(width: int, colour_type: int, rows: NDArray[np.uint8], more: bytes) -> 
 
 
 def palette_png(levels: NDArray[np.uint8], palette: NDArray[np.uint8], chunks: bytes) -> bytes:
-    """A PNG whose pixels are numbers of palette colours.
+    """A PNG whose pixels are numbers of palette colors.
 
     Args:
         levels: (H, W) uint8.
@@ -165,7 +154,7 @@ def palette_png(levels: NDArray[np.uint8], palette: NDArray[np.uint8], chunks: b
 
 
 def rgb_png(pixels: NDArray[np.uint8], chunks: bytes) -> bytes:
-    """A PNG of plain colours.
+    """A PNG of plain colors.
 
     Args:
         pixels: (H, W, 3) uint8.

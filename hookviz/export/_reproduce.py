@@ -22,44 +22,30 @@ from hookviz.export._parts import part_of
 from hookviz.export._png import open_png, plain_text, png_bytes_of
 from hookviz.render import GridOptions
 
-__all__ = ["Reproduction", "RunAgain", "needs_inputs", "reproduce_png"]
-
 RunAgain = Callable[[Mapping[str, str], tuple[str, ...]], tuple[RunFacts, Iterable[Activation]]]
-"""Runs the model again: given what the PNG says and the layers that it shows (none for the input
-picture), gives the facts of the new run and its activations."""
+"""Runs the model again: given what the PNG says and the layers that it shows (none for the
+input), gives the facts of the new run and its activations."""
 
 _MAX_PIXELS = 80_000_000
 
-# What may differ without the picture being another one; it is told all the same.
-_SURROUNDINGS = frozenset(
-    {
-        "hookviz_version",
-        "torch_version",
-        "matplotlib_version",
-        "device",
-        "weights",
-        "image",
-        "model",
-        "preprocessing",
-    }
-)
-# Says nothing about the picture: when it was made, and what else was captured in the same run.
+# Says nothing about the figure: when it was made, and what else was captured in the same run.
 _PASSING = frozenset({"Software", "time", "run", "execution", "record", "options"})
+# What is compared though the file may not say it: in words, and whether a difference counts.
 _WORDS = {
-    "hookviz_version": "The version of hookviz",
-    "torch_version": "The version of torch",
-    "matplotlib_version": "The version of matplotlib",
-    "style": "The style of the page",
-    "device": "The device",
-    "model": "The model",
-    "weights": "The source of the weights",
-    "weights_hash": "The hash of the weights",
-    "trained": "Whether the model is trained",
-    "image": "The name of the image",
-    "image_sha256": "The hash of the image",
-    "preprocessing": "The preprocessing",
-    "shape": "The shape of the activation",
-    "dtype": "The dtype of the activation",
+    "hookviz_version": ("The version of hookviz", False),
+    "torch_version": ("The version of torch", False),
+    "matplotlib_version": ("The version of matplotlib", False),
+    "style": ("The style of the page", True),
+    "device": ("The device", False),
+    "model": ("The model", False),
+    "weights": ("The source of the weights", False),
+    "weights_hash": ("The hash of the weights", True),
+    "trained": ("Whether the model is trained", True),
+    "image": ("The name of the image", False),
+    "image_sha256": ("The hash of the image", True),
+    "preprocessing": ("The preprocessing", False),
+    "shape": ("The shape of the activation", True),
+    "dtype": ("The dtype of the activation", True),
 }
 
 
@@ -69,11 +55,11 @@ class Reproduction:
 
     Attributes:
         identical: Every pixel is the same, and so are weights, image and all that the file says
-            about the picture. Other versions, another device or another name of the same image
+            about it. Other versions, another device or another name of the same image
             do not count; ``differences`` names them.
         same_pixels: Every pixel is the same.
         differences: One sentence for each thing that differs; () where nothing does.
-        image: The picture drawn again.
+        image: It, drawn again.
         facts: What the file says about itself.
     """
 
@@ -87,9 +73,9 @@ class Reproduction:
         return self.identical
 
 
-def needs_inputs(facts: Mapping[str, str]) -> bool:
-    """Whether a file shows what a layer received, so that the new run must keep inputs."""
-    return any(key[3] == "input" for key in record_of(facts).keys)
+def kinds_in(facts: Mapping[str, str]) -> frozenset[str]:
+    """The kinds of records that a file shows, which the new run must keep."""
+    return frozenset(key[3] for key in record_of(facts).keys)
 
 
 def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
@@ -121,7 +107,10 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
         raise ExportError(f"The text 'options' of {name} is damaged: {error}") from error
     facts, activations = run(texts, tuple(dict.fromkeys(key[0] for key in record.keys)))
     found = _matching(record.keys, tuple(activations))
-    pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    try:
+        pixels, again = part.redraw(Again(facts, found, options, record, texts))
+    except RenderError as error:
+        raise ExportError(f"What {name} shows cannot be drawn: {error}") from error
     differences, same_facts = _compared_texts(
         texts, {key: plain_text(text) for key, text in again.items()}
     )
@@ -177,18 +166,18 @@ def _matching(keys: Sequence[Key], activations: Sequence[Activation]) -> list[Ac
 
 
 def _compared_texts(there: Mapping[str, str], again: Mapping[str, str]) -> tuple[list[str], bool]:
-    """What the texts say differently, and whether what matters to the picture is the same."""
+    """What the texts say differently, and whether what matters is the same."""
     differences: list[str] = []
     same = True
     for key in dict.fromkeys([*again, *there]):
         old, new = there.get(key), again.get(key)
         if old == new or key in _PASSING or (new is None and key not in _WORDS):
             continue
-        words = _WORDS.get(key, f"The text '{key}'")
+        words, counts = _WORDS.get(key, (f"The text '{key}'", True))
         was = "not in the file" if old is None else f"{_short(old)} in the file"
         now = "not known now" if new is None else f"{_short(new)} now"
         differences.append(f"{words} differs: {was}, {now}.")
-        same = same and key in _SURROUNDINGS
+        same = same and not counts
     return differences, same
 
 
@@ -198,7 +187,7 @@ def _short(text: str) -> str:
 
 
 def _compared_pixels(there: NDArray[np.uint8], again: NDArray[np.uint8]) -> str:
-    """One sentence on how two pictures differ; "" where they do not."""
+    """One sentence on how two figures differ; "" where they do not."""
     if there.shape != again.shape:
         sizes = [f"{picture.shape[1]}×{picture.shape[0]}" for picture in (there, again)]
         return f"The size differs: {sizes[0]} pixels in the file, {sizes[1]} now."
@@ -208,9 +197,9 @@ def _compared_pixels(there: NDArray[np.uint8], again: NDArray[np.uint8]) -> str:
         return ""
     y, x = (int(place) for place in np.unravel_index(int(other.argmax()), other.shape))
     share = f"{count:,} of {other.size:,} pixels differ" if count > 1 else "1 pixel differs"
-    colours = [tuple(int(part) for part in picture[y, x, :3]) for picture in (there, again)]
+    colors = [tuple(int(part) for part in picture[y, x, :3]) for picture in (there, again)]
     place = "the first" if count > 1 else "it is"
     return (
         f"{share}, {place} at column {x}, row {y}: "
-        f"{colours[0]} in the file, {colours[1]} now (red, green, blue)."
+        f"{colors[0]} in the file, {colors[1]} now (red, green, blue)."
     )

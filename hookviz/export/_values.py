@@ -1,4 +1,4 @@
-"""The numbers themselves, as NumPy or safetensors files.
+"""The part of raw values: the numbers themselves, as NumPy or safetensors files.
 
 ``.npz`` files hold two arrays: ``values``, the whole tensor in the layer's own axis order, and
 ``facts``, a JSON text. What NumPy lacks is widened to what holds each value exactly: bfloat16 and
@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import IO, get_args
 
 import numpy as np
 import torch
@@ -25,14 +25,8 @@ from torch import Tensor
 from hookviz._tensors import dense
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
-
-__all__ = ["TensorError", "ValueFormat", "write_values"]
-
-ValueFormat = Literal["npz", "safetensors"]
-
-
-class TensorError(ExportError):
-    """One tensor cannot be written in the form asked for; others can."""
+from hookviz.export._facts import activation_texts, run_texts
+from hookviz.export._part import Export, ExportPart, Plan, Task, TensorError, ValueFormat
 
 
 def write_values(
@@ -87,3 +81,31 @@ def _as_array(tensor: Tensor) -> np.ndarray:
         f"Its dtype is {tensor.dtype}, which NumPy cannot hold ({str(fault).splitlines()[0]}).",
         remedy="Use values='safetensors'.",
     )
+
+
+class Values(ExportPart):
+    """The tensors themselves."""
+
+    name, draws = "values", False
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task a tensor."""
+        for item in plan.items:
+            name = plan.book.take(item.stem, f"_values.{plan.request.values}")
+            yield Task(self, [name], item)
+
+    def write(self, task: Task, export: Export) -> None:
+        """Writes one file, which cannot be stopped midway."""
+        if task.item is None:
+            return
+        (name,), activation, form = task.names, task.item.activation, export.request.values
+
+        def write() -> bool:
+            texts = run_texts(export.request.facts) | activation_texts(activation)
+            with export.folder.open(name) as file:
+                write_values(file, activation, texts, form)
+            return True
+
+        if export.attempt(write, task):
+            export.pipeline.wrote(name)
+            task.item.files.append(name)

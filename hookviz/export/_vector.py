@@ -17,14 +17,11 @@ from typing import Any
 import matplotlib as mpl
 
 from hookviz.activation import Activation
-from hookviz.export._builtin_parts import Grids
 from hookviz.export._facts import RunFacts
+from hookviz.export._figures import Grids, draw_activation, grid_texts
 from hookviz.export._part import Export, Task
-from hookviz.export._pictures import draw_activation, grid_texts
 from hookviz.export._png import plain_text
 from hookviz.render import GridOptions
-
-__all__ = ["VectorGrids"]
 
 _LOCK = threading.Lock()
 # Letters as text, not as outlines; ids from a fixed salt instead of random ones.
@@ -49,7 +46,7 @@ class VectorGrids(Grids):
             facts, activation = export.request.facts, task.item.activation
             options = export.request.options.replace(page=task.data)
             draw = partial(vector_page, facts, activation, options, self.ending)
-            if data := export.attempt(draw, task, task.item.notes):
+            if data := export.attempt(draw, task):
                 export.folder.write(task.names[0], data)
                 export.pipeline.wrote(task.names[0])
                 task.item.files += task.names

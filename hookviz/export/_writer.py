@@ -1,4 +1,4 @@
-"""One export: a folder with pictures, values and a manifest."""
+"""One export: a folder with figures, values and a manifest."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ from hookviz.export._facts import RunFacts
 from hookviz.export._folder import ExportFolder, listed_files
 from hookviz.export._manifest import layer_entry, manifest_json, manifest_text
 from hookviz.export._names import MANIFEST_NAME, checked_name, folder_name
-from hookviz.export._part import Export, Plan, Request, as_render_error
+from hookviz.export._part import (
+    Cancelled,
+    Export,
+    ExportRequest,
+    Pipeline,
+    Plan,
+    TensorError,
+    ValueFormat,
+    as_render_error,
+)
 from hookviz.export._parts import chosen_parts, listed
-from hookviz.export._pipeline import Cancelled, Pipeline
-from hookviz.export._values import TensorError, ValueFormat
 from hookviz.render import GridOptions, parse_channels
-
-__all__ = ["ExportCancelled", "ExportChoices", "ExportResult", "ExportStopped", "write_export"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -96,7 +101,7 @@ def write_export(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> ExportResult:
-    """Writes pictures, values and a manifest into one new folder.
+    """Writes figures, values and a manifest into one new folder.
 
     Each file appears whole or not at all; nothing that exists is changed.
 
@@ -106,7 +111,7 @@ def write_export(
         folder: Where the export's own folder is made; it is made too where it is missing.
         name: The folder's name; by default ``<UTC time>_<model>_<image>``, with a number behind
             it where that exists.
-        options: How grids are drawn; its colours and scale are used for single channels too.
+        options: How grids are drawn; its colors and scale are used for single channels too.
         what: One or more of "grids" (every page of every layer as PNG), "svg" and "pdf" (the same
             pages in those forms), "channels" (single channels, 1 pixel per activation), "values"
             (the tensors), "contact" (a sheet of all layers) and "input" (what the network saw).
@@ -131,7 +136,7 @@ def write_export(
         RenderError: None of the activations can be drawn in the way asked.
     """
     parts = chosen_parts(what)
-    request = Request(
+    request = ExportRequest(
         facts=facts,
         options=_checked_options(options),
         channels=_checked_channels(channels),
@@ -229,8 +234,8 @@ class _Work:
         export, folder = self.export, self.export.folder
         try:
             self._tasks()
-            if export.trouble is not None and not export.pipeline.done:
-                raise as_render_error(export.trouble)
+            if export.plan.trouble is not None and not export.pipeline.done:
+                raise as_render_error(export.plan.trouble)
             manifest = self._manifest("")
             export.pipeline.wrote(MANIFEST_NAME)
         except Cancelled:
@@ -263,7 +268,7 @@ class _Work:
                 task.part.write(task, export)
                 task = next(tasks, None)
             if item is not None:
-                self.entries.append(layer_entry(item, export.painter(item)))
+                self.entries.append(layer_entry(item, export.measured(item)))
         export.pipeline.drain()
 
     def _stopped(

@@ -15,7 +15,6 @@ to the whole process, so they are changed only where the user has made errors of
 from __future__ import annotations
 
 import io
-import re
 import struct
 import threading
 import time
@@ -23,47 +22,28 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from PIL import Image
 
 from hookviz.errors import ImageError
-from hookviz.images._formats import ACCEPTED, FileKind
+from hookviz.images._formats import ACCEPTED
 from hookviz.images._limits import (
     MAX_FRAMES_COUNTED,
     MAX_SECONDS,
     SLOW_FORMATS,
-    Header,
+    Facts,
     Refused,
+    check_contents,
+    check_opened,
     check_size,
-    megapixels,
-    read_header,
 )
 from hookviz.images._picture import Picture
 
-__all__ = ["Decoded", "decode", "load_open_image", "warnings_as_notes"]
+__all__ = ["decode", "refusing", "warnings_as_notes"]
 
 _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
-
-
-@dataclass(frozen=True)
-class Decoded:
-    """A decoded first frame.
-
-    Attributes:
-        image: Pillow's image, loaded, in the file's own mode, not yet turned upright.
-        format: Pillow's name.
-        size: Width and height as stored.
-        header: What was read beforehand.
-        notes: Sentences.
-    """
-
-    image: Image.Image
-    format: str
-    size: tuple[int, int]
-    header: Header
-    notes: tuple[str, ...]
 
 
 class _TooLong(Exception):  # noqa: N818 - passes through Pillow, never seen outside
@@ -83,69 +63,70 @@ class _TimedBytes(io.BytesIO):
         return super().read(size)
 
 
-def decode(data: bytes, kind: FileKind, name: str, *, max_pixels: int) -> Decoded:
-    """Decodes the first frame.
+def decode(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Facts, tuple[str, ...]]:
+    """Decodes the first frame; whatever it raises, `refusing` makes a sentence of.
 
     Args:
         data: The whole file.
-        kind: What ``file_kind`` said; its ``pillow`` is not empty.
-        name: Cleaned, for sentences.
+        pillow: Pillow's name of the format, "HEIF" for the plugin's.
         max_pixels: Most pixels of the image.
 
     Returns:
-        The decoded frame.
+        Pillow's image, loaded, in the file's own mode and not turned upright; what the file says
+        of itself; notes.
+    """
+    max_pixels = min(max_pixels, SLOW_FORMATS.get(pillow, max_pixels))
+    if pillow == "HEIF":
+        return _heif(data, max_pixels)
+    frames = check_contents(data, pillow, max_pixels)
+    notes: list[str] = []
+    try:
+        image, facts = _opened(data, pillow, max_pixels)
+    except ValueError as error:
+        # Pillow's words: "Decompressed data too large …", "Too much memory used in text chunks".
+        if pillow != "PNG" or not str(error).startswith(("Decompressed data", "Too much memory")):
+            raise
+        image, facts = _opened(png_essentials(data), pillow, max_pixels)
+        notes.append("Oversized texts in the file were left out.")
+    if frames is None:
+        frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        number = f"more than {MAX_FRAMES_COUNTED:,}" if frames > MAX_FRAMES_COUNTED else f"{frames}"
+        notes.insert(0, f"This is the first of {number} frames.")
+    return image, facts, tuple(notes)
+
+
+@contextmanager
+def refusing(name: str, words: str) -> Iterator[None]:
+    """Makes one sentence of whatever reading an image raises.
+
+    Args:
+        name: Cleaned, for the sentence.
+        words: What it is, with its article.
 
     Raises:
         ImageError: Too large, damaged, cut short, or takes too long.
     """
-    limit = min(max_pixels, SLOW_FORMATS.get(kind.pillow, max_pixels))
-    with _refusing(name, kind, limit):
-        header = read_header(data, kind.pillow, limit)
-        image, size, notes = _open_and_load(data, kind.pillow, header, limit)
-    return Decoded(image, image.format or kind.pillow, size, header, notes)
-
-
-def load_open_image(image: Image.Image, name: str, *, max_pixels: int) -> None:
-    """Loads the pixels of an image that the user opened, with the same sentences.
-
-    Args:
-        image: The user's image; loading is all that happens to it.
-        name: Cleaned, for sentences.
-        max_pixels: Most pixels of the image.
-
-    Raises:
-        ImageError: Too large, or its file is damaged or closed.
-    """
-    with _refusing(name, FileKind(f"an image of mode {image.mode}"), max_pixels):
-        check_size(image.size, max_pixels)
-        image.load()
-
-
-@contextmanager
-def _refusing(name: str, kind: FileKind, limit: int) -> Iterator[None]:
-    """Makes one sentence of whatever decoding raises."""
     cause: Exception | None = None
     try:
         yield
         return
-    except Warning:
-        raise  # the user's filters made an error of it: see `warnings_as_notes`
+    except (ImageError, Warning):
+        raise  # Warning: the user's filters made an error of it, see `warnings_as_notes`
     except Refused as refused:
         reason, remedy = str(refused), refused.remedy
     except _TooLong:
         reason = f"that takes more than {MAX_SECONDS:g} seconds to decode"
         remedy = _SMALLER
-    except Image.DecompressionBombError as bomb:
-        reason, remedy = _bomb(bomb, limit), _SMALLER
+    except Image.DecompressionBombError:
+        reason, remedy = "of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows", _SMALLER
     except MemoryError:
         reason, remedy = "that does not fit into memory", _SMALLER
     except Exception as error:  # noqa: BLE001
         # Pillow's plugins raise almost anything for damaged files (OSError, SyntaxError,
         # ValueError, struct.error, KeyError, AttributeError …); none may get through.
         reason, remedy, cause = _damage(error), _AGAIN, error
-    raise ImageError(
-        f"'{name}' cannot be read: it is {kind.words} {reason}.", remedy=remedy
-    ) from cause
+    raise ImageError(f"'{name}' cannot be read: it is {words} {reason}.", remedy=remedy) from cause
 
 
 _one_at_a_time = threading.Lock()
@@ -171,37 +152,21 @@ def warnings_as_notes(read: Callable[[], Picture]) -> Picture:
         )
 
 
-def _open_and_load(
-    data: bytes, pillow: str, header: Header, max_pixels: int
-) -> tuple[Image.Image, tuple[int, int], tuple[str, ...]]:
-    if pillow == "HEIF":
-        return _heif(data, max_pixels)
-    notes: list[str] = []
-    try:
-        image = _opened(data, pillow, max_pixels)
-        image.load()
-    except ValueError as error:
-        # Pillow's words: "Decompressed data too large …", "Too much memory used in text chunks".
-        if pillow != "PNG" or not str(error).startswith(("Decompressed data", "Too much memory")):
-            raise
-        image = _opened(png_essentials(data), pillow, max_pixels)
-        image.load()
-        notes.append("Oversized texts in the file were left out.")
-    frames = header.frames if header.frames is not None else getattr(image, "n_frames", 1)
-    if frames > MAX_FRAMES_COUNTED:
-        notes.insert(0, f"This is the first of more than {MAX_FRAMES_COUNTED:,} frames.")
-    elif frames > 1:
-        notes.insert(0, f"This is the first of {frames} frames.")
-    return image, header.size or image.size, tuple(notes)
+def _opened(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Facts]:
+    """The first frame, loaded."""
+    if pillow not in Image.OPEN:
+        Image.init()
+    # The plugin itself: Image.open() warns of sizes that are checked here anyhow.
+    image = Image.OPEN[pillow][0](_TimedBytes(data, MAX_SECONDS), "")
+    facts = check_opened(image, data, max_pixels)
+    bomb = 2 * (Image.MAX_IMAGE_PIXELS or max_pixels)
+    if facts.size[0] * facts.size[1] > bomb:
+        raise Image.DecompressionBombError
+    image.load()
+    return image, facts
 
 
-def _opened(data: bytes, pillow: str, max_pixels: int) -> Image.Image:
-    image = Image.open(_TimedBytes(data, MAX_SECONDS), formats=[pillow])
-    check_size(image.size, max_pixels)
-    return image
-
-
-def _heif(data: bytes, max_pixels: int) -> tuple[Image.Image, tuple[int, int], tuple[str, ...]]:
+def _heif(data: bytes, max_pixels: int) -> tuple[Image.Image, Facts, tuple[str, ...]]:
     """HEIC by the optional plugin, used directly: Pillow's registry is not touched."""
     try:
         import pillow_heif
@@ -216,7 +181,7 @@ def _heif(data: bytes, max_pixels: int) -> tuple[Image.Image, tuple[int, int], t
     image.load()
     image.format = "HEIF"
     notes = (f"This is the first of {len(opened)} frames.",) if len(opened) > 1 else ()
-    return image, image.size, notes
+    return image, Facts(image.size), notes
 
 
 def png_essentials(data: bytes) -> bytes:
@@ -230,14 +195,6 @@ def png_essentials(data: bytes) -> bytes:
             kept.append(data[place:end])
         place = end
     return b"".join(kept)
-
-
-def _bomb(error: Image.DecompressionBombError, limit: int) -> str:
-    """Pillow's own check came first: by our limit where that is broken too, else by Pillow's."""
-    found = re.search(r"\((\d+) pixels\)", str(error))
-    if found and int(found.group(1)) > limit:
-        return f"of {megapixels(int(found.group(1)))}, and at most {megapixels(limit)} are read"
-    return "of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows"
 
 
 def _damage(error: Exception) -> str:

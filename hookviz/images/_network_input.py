@@ -12,6 +12,7 @@ from hookviz._tensors import dense
 from hookviz.errors import ImageError
 from hookviz.images._picture import Picture
 from hookviz.images._preprocessing import Box, Preprocessing
+from hookviz.images._read import read_image
 
 __all__ = ["NetworkInput", "network_input"]
 
@@ -77,7 +78,7 @@ class NetworkInput:
 
 
 def network_input(
-    picture: Picture,
+    picture: Picture | Any,
     preprocess: Preprocessing | Any | None = None,
     *,
     device: str | torch.device = "cpu",
@@ -86,7 +87,7 @@ def network_input(
     """Prepares an image for a network.
 
     Args:
-        picture: What ``read_image`` gave.
+        picture: What ``read_image`` gave, or anything that it takes.
         preprocess: A Preprocessing, or anything ``Preprocessing.from_transforms`` takes; None
             scales to 0..1 only.
         device: Where the tensor goes.
@@ -106,8 +107,9 @@ def network_input(
         >>> tuple(given.tensor.shape), given.box, given.picture().getpixel((0, 0))
         ((1, 3, 4, 4), (2.0, 0.0, 6.0, 4.0), (255, 0, 0))
     """
-    if not dtype.is_floating_point:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ImageError(f"The network's input cannot have dtype {dtype}; give a floating one.")
+    picture = read_image(picture)
     how = Preprocessing.from_transforms(preprocess)
     values = how(picture)
     how = how.checked(picture.image, values)

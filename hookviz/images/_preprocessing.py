@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from PIL import Image
 from hookviz._tensors import dense
 from hookviz.errors import ImageError, did_you_mean
 from hookviz.images._picture import Picture
-from hookviz.images._rgb import to_rgb
+from hookviz.images._read import read_image
 
 __all__ = ["Box", "CalledPreprocessing", "Preprocessing"]
 
@@ -103,14 +103,14 @@ class Preprocessing:
             raise ImageError("crop=(height, width) needs a fit: 'crop', 'pad' or 'squash'.")
         for word, sides in (("resize", self.resize), ("crop", self.crop)):
             _check_sides(word, sides)
+        for word, values in (("mean", self.mean), ("std", self.std)):
+            if not isinstance(values, (tuple, list)) or not all(map(_is_finite, values)):
+                raise ImageError(f"{word} is {values}; it must be finite numbers, one per channel.")
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
             raise ImageError(
                 f"mean has {len(self.mean)} values and std {len(self.std)}; each needs three, for "
                 "red, green and blue, or one, for grey."
             )
-        for word, values in (("mean", self.mean), ("std", self.std)):
-            if not all(_is_number(v) and math.isfinite(v) for v in values):
-                raise ImageError(f"{word} is {values}; mean and std must be finite numbers.")
         if any(v == 0 for v in self.std):
             raise ImageError(f"std is {self.std}; no value may be zero.")
 
@@ -399,44 +399,42 @@ class CalledPreprocessing(Preprocessing):
 
     Attributes:
         function: Gives what ``Preprocessing.from_transforms`` says.
-        name: What to call it.
-        steps: What could be read off it, not yet checked; None where nothing could.
-        shown: In words how values are shown that no steps explain.
+        known: Whether the inherited numbers were read off the function (not yet checked); if not,
+            mean and std only serve for showing.
     """
 
-    function: Callable[[Image.Image], Any] | None = None
-    name: str = "a function"
-    steps: Preprocessing | None = None
-    shown: str = ""
+    function: Any = None
+    known: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        like = self.steps or Preprocessing(mean=self.mean, std=self.std)
-        if any(getattr(self, f.name) != getattr(like, f.name) for f in fields(Preprocessing)):
-            self._unchangeable()
+        if not self.known and (self.fit != "none" or self.resize is not None):
+            self._refuse_changes()
 
-    def _unchangeable(self) -> None:
+    def _refuse_changes(self) -> NoReturn:
         raise ImageError(
-            f"The preprocessing {self.name} is called as it is; its size and fit cannot be "
-            "changed.",
+            f"The preprocessing {_name_of(self.function)} is called as it is; its size and fit "
+            "cannot be changed.",
             remedy="Give a hookviz.Preprocessing instead.",
         )
 
     def fitted(self, fit: str, side: int = 224) -> Preprocessing:
         """See the parent class."""
-        if self.steps is None:
-            self._unchangeable()
-        return super().fitted(fit, side)
+        return super().fitted(fit, side) if self.known else self._refuse_changes()
 
     def describe(self) -> str:
         """The steps as far as they are known, else its name and that they are not."""
-        if self.steps is not None:
+        if self.known:
             return super().describe()
-        return f"preprocessed by {self.name}{self.shown}"
+        if (self.mean[0], self.std[0]) == (0.0, 1 / 255):
+            shown = "values from 0 to 255 that are not scaled to 0..1"
+        else:
+            shown = "shown stretched from its lowest to its highest value"
+        return f"preprocessed by {_name_of(self.function)}, {shown}"
 
     def box(self, size: Sides) -> Box | None:
         """See the parent class."""
-        return None if self.steps is None else super().box(size)
+        return super().box(size) if self.known else None
 
     def checked(self, image: Image.Image, given: torch.Tensor) -> Preprocessing:
         """What is known of how ``given`` was made of ``image``.
@@ -449,38 +447,31 @@ class CalledPreprocessing(Preprocessing):
             This, where its steps give the same values (up to the rounding of another resizer);
             else the same function without steps, with a mean and std that serve for showing.
         """
-        if _preset_kind(self.function):
-            return self  # read by its class, not by its looks
-        if self.steps is not None:
-            try:
-                ours = self.steps(image).numpy()
-            except ImageError:
-                ours = np.empty(0)
-            values = given.to(torch.float32).numpy()
-            if ours.shape == values.shape:
-                std = np.array(self.std, np.float32)[:, None, None]
-                apart = np.abs((ours - values) * std).mean() * 255
-                if apart <= _TOLERANCE:
-                    return self
-        return self._stretched(given)
-
-    def _stretched(self, given: torch.Tensor) -> CalledPreprocessing:
-        if not given.is_floating_point():
-            low, span = 0.0, 255.0
-            shown = ", whole numbers that are not scaled to 0..1"
-        else:
+        # A preset of torchvision's is read by its class, not by its looks.
+        if self.known and (_preset_kind(self.function) or self._agrees(image, given)):
+            return self
+        low, high = 0.0, 255.0
+        if given.is_floating_point():
             finite = given[torch.isfinite(given)].double()
             low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (0.0, 1.0)
-            span = high - low if high > low else 1.0
-            shown = ", shown stretched from its lowest to its highest value"
-        channels = 1 if given.shape[0] == 1 else 3
+        span, channels = (high - low if high > low else 1.0), (1 if given.shape[0] == 1 else 3)
         mean, std = (-low / span,) * channels, (1 / span,) * channels
-        return CalledPreprocessing(
-            mean=mean, std=std, function=self.function, name=self.name, shown=shown
-        )
+        return CalledPreprocessing(mean=mean, std=std, function=self.function)
+
+    def _agrees(self, image: Image.Image, given: torch.Tensor) -> bool:
+        """Whether steps of the numbers that were read give the same values."""
+        try:
+            ours = super().__call__(image).numpy()
+        except ImageError:
+            return False
+        values = given.to(torch.float32).numpy()
+        if ours.shape != values.shape:
+            return False
+        apart = np.abs(ours - values).mean(axis=(1, 2)) * self.std
+        return bool(apart.mean() * 255 <= _TOLERANCE)
 
     def __call__(self, picture: Image.Image | Picture) -> torch.Tensor:
-        """Calls the function on the RGB image.
+        """Calls the function on a copy of the RGB image.
 
         Returns:
             What it gave, (C, H, W), in its own dtype: a copy on the CPU without a graph.
@@ -488,19 +479,19 @@ class CalledPreprocessing(Preprocessing):
         Raises:
             ImageError: It failed, or gave something else than one image's values.
         """
-        image = _rgb(picture)
+        name = _name_of(self.function)
         # Neither the default device nor inference mode decides what comes out.
         with torch.inference_mode(mode=False), torch.device("cpu"):
             try:
-                given = _call(self.function, image)
+                given = _call(self.function, _rgb(picture).copy())
             except Exception as error:
                 first = (str(error).splitlines() or [""])[0]
                 raise ImageError(
-                    f"The preprocessing {self.name} failed: {first or type(error).__name__}",
+                    f"The preprocessing {name} failed: {first or type(error).__name__}",
                     remedy="It is called with one RGB PIL image (an array as image= where it "
                     "takes nothing else).",
                 ) from error
-            return _one_image(given, self.name, batched=_is_processor(self.function))
+            return _one_image(given, name, batched=_is_processor(self.function))
 
 
 _TOLERANCE = 2.0
@@ -509,9 +500,9 @@ Resizing by Pillow and by torch differ by less than one."""
 
 
 def _rgb(picture: Image.Image | Picture) -> Image.Image:
-    if isinstance(picture, Picture):
-        return picture.image
-    return picture if picture.mode == "RGB" else to_rgb(picture)[0]
+    if isinstance(picture, Image.Image) and picture.mode == "RGB":
+        return picture
+    return read_image(picture).image
 
 
 # ── What a callable takes and gives
@@ -523,8 +514,8 @@ def _called(thing: Any) -> CalledPreprocessing:
         steps = _read(thing)
     except Exception:  # noqa: BLE001 - only for showing: what cannot be read is unknown
         steps = None
-    known = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
-    return CalledPreprocessing(**known, function=thing, name=_name_of(thing), steps=steps)
+    numbers = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
+    return CalledPreprocessing(**numbers, function=thing, known=steps is not None)
 
 
 def _is_processor(thing: Any) -> bool:
@@ -547,26 +538,33 @@ def _call(thing: Any, image: Image.Image) -> Any:
         return thing(frame[None])[:, 0]
     if _preset_kind(thing) == "OpticalFlow":
         return thing(image, image)[0]
-    return thing(image=np.array(image)) if _takes_only_named(thing) else thing(image)
+    array = np.array(image)
+    try:
+        return thing(image)
+    except Exception as error:
+        if not _takes_only_named(thing):
+            raise
+        try:
+            return thing(image=array)
+        except Exception:  # noqa: BLE001 - the first error is the one of the usual call
+            raise error from None
 
 
 def _takes_only_named(thing: Any) -> bool:
-    """Whether an image can be given by the name ``image`` alone, as to albumentations."""
+    """Whether ``thing`` may take its image by the name ``image`` alone, as albumentations does."""
     try:
-        # A module's __call__ takes anything; its forward says what.
-        parameters = inspect.signature(
-            thing.forward if isinstance(thing, torch.nn.Module) else thing
-        ).parameters.values()
+        kinds = {p.kind: p.name for p in inspect.signature(thing).parameters.values()}
     except (TypeError, ValueError):
         return False
-    if any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
-        return False
-    return any(p.kind == p.VAR_KEYWORD or p.name == "image" for p in parameters)
+    named = inspect.Parameter.VAR_KEYWORD in kinds or "image" in kinds.values()
+    return named and not {p for p in kinds if p < inspect.Parameter.VAR_POSITIONAL}
 
 
 def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
     """The values of one image (C, H, W) in what a callable gave."""
-    found = given
+    found, remedy = given, None
+    if isinstance(given, Image.Image):
+        remedy = "Add a step that makes a tensor of the image, such as ToTensor."
     if isinstance(found, Mapping):
         named = [key for key in ("pixel_values", "image") if key in found]
         arrays = [k for k, v in found.items() if isinstance(v, (torch.Tensor, np.ndarray))]
@@ -579,23 +577,26 @@ def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
         found = found[keys[0]]
     if isinstance(found, (list, tuple)) and len(found) == 1:
         found = found[0]
+    last = isinstance(found, np.ndarray)  # arrays have their channels last, tensors first
     if isinstance(found, np.ndarray) and found.dtype.kind in "fiub":
-        if found.ndim == 3 and found.shape[2] in (1, 2, 3, 4):
-            found = np.moveaxis(found, 2, 0)
         found = torch.from_numpy(found.copy())
     if isinstance(found, torch.Tensor) and not found.is_complex():
         values = dense(found.as_subclass(torch.Tensor), "cpu")
         if not batched or values.ndim > 3:
             while values.ndim > 3 and values.shape[0] == 1:
                 values = values[0]
+            ends_in_channels = values.shape[-1] in (1, 2, 3, 4)
+            if last and values.ndim == 3 and ends_in_channels:
+                values = values.permute(2, 0, 1)
+            elif ends_in_channels and values.shape[0] > 4:
+                remedy = "Add .permute(2, 0, 1): the channels of a tensor come first."
+                values = values[..., :0]
             if values.ndim == 3 and values.numel():
                 return values.clone(memory_format=torch.contiguous_format)
     raise ImageError(
         f"The preprocessing {name} gave {_kind_of(found)}; it must give the values of one image, "
         "(C, H, W).",
-        remedy="Add a step that makes a tensor of the image, such as ToTensor."
-        if isinstance(found, Image.Image)
-        else None,
+        remedy=remedy,
     )
 
 
@@ -609,22 +610,18 @@ def _read(thing: Any) -> Preprocessing | None:
     steps = list(_flat(thing))
     if steps:
         return _from_chain(steps)
-    kind = _preset_kind(thing)
-    if kind == "ObjectDetection":
-        return Preprocessing()
-    if kind == "OpticalFlow":
-        # It has no attributes; its documentation says [-1, 1].
-        return Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
-    if not kind:
+    if not _preset_kind(thing):
         return None
+    # The preset of optical flow has no attributes; its documentation says [-1, 1].
+    usual = (0.5, 0.5) if _preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
     crop = getattr(thing, "crop_size", None)
     return Preprocessing(
-        resize=_sides(thing.resize_size),
+        resize=_sides(getattr(thing, "resize_size", None)),
         crop=None if crop is None else _pair(_sides(crop)),
         fit="none" if crop is None else "crop",
-        mean=tuple(thing.mean),
-        std=tuple(thing.std),
-        interpolation=_interpolation(thing.interpolation),
+        mean=_per_channel("mean", getattr(thing, "mean", usual[0]), 3),
+        std=_per_channel("std", getattr(thing, "std", usual[1]), 3),
+        interpolation=_interpolation(getattr(thing, "interpolation", None)),
     )
 
 
@@ -658,15 +655,28 @@ def _from_chain(steps: Iterable[Any]) -> Preprocessing:
 
 def _from_config(config: Mapping[str, Any]) -> Preprocessing:
     """The steps of a config of timm's or of a Hugging Face image processor."""
-    if any(str(key).startswith("do_") for key in config) or "image_mean" in config:
-        return _hugging_face_processor(config) or _from_hugging_face(config)
-    if {"input_size", "crop_pct", "crop_mode"} & set(config):
-        return _from_timm(config)
+    keys = set(map(str, config))
+    try:
+        if any(key.startswith("do_") for key in keys) or "image_mean" in keys:
+            return _hugging_face_processor(config) or _from_hugging_face(config)
+        if keys & {"input_size", "crop_pct", "crop_mode"}:
+            return _from_timm(config)
+    except ImageError:
+        raise
+    except Exception as error:
+        raise ImageError(
+            f"The preprocessing is a config that cannot be read ({type(error).__name__}: {error}).",
+            remedy=_OWN_STEPS,
+        ) from error
     raise ImageError(
         f"The preprocessing is a mapping with the keys {', '.join(map(repr, config)) or 'none'}; "
         "legal are timm's data config and the config of a Hugging Face image processor.",
         remedy=_OWN_STEPS,
     )
+
+
+def _unrepeatable(what: str, itself: str) -> ImageError:
+    return ImageError(f"{what} cannot be repeated.", remedy=f"Give {itself} itself.")
 
 
 _TIMM_OTHERS = (
@@ -682,10 +692,8 @@ def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
     """
     others = [key for key in _TIMM_OTHERS if config.get(key)]
     if others or not config.get("normalize", True):
-        raise ImageError(
-            f"timm's setting '{(others or ['normalize'])[0]}' cannot be repeated.",
-            remedy="Give timm.data.create_transform(…) itself.",
-        )
+        setting = (others or ["normalize"])[0]
+        raise _unrepeatable(f"timm's setting '{setting}'", "timm.data.create_transform(…)")
     pretrained = "architecture" in config or "num_classes" in config
     size = config.get("input_size") or 224
     height, width = (size, size) if isinstance(size, int) else (int(s) for s in tuple(size)[-2:])
@@ -693,13 +701,11 @@ def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
     share = float(config.get("crop_pct") or 0.875)
     scaled = (math.floor(height / share), math.floor(width / share))
     mode = config.get("crop_mode") or "center"
-    fit = {"squash": "crop", "border": "border"}.get(
-        mode, "crop" if scaled[0] == scaled[1] else "cover"
-    )
+    square = "crop" if scaled[0] == scaled[1] else "cover"
     return Preprocessing(
-        resize=scaled[0] if mode not in ("squash", "border") and fit == "crop" else scaled,
+        resize=scaled[0] if mode not in ("squash", "border") and square == "crop" else scaled,
         crop=(height, width),
-        fit=fit,
+        fit={"squash": "crop", "border": "border"}.get(mode, square),
         mean=_per_channel("mean", config.get("mean") or _IMAGENET[0], channels),
         std=_per_channel("std", config.get("std") or _IMAGENET[1], channels),
         interpolation=_interpolation(
@@ -708,80 +714,67 @@ def _from_timm(config: Mapping[str, Any]) -> Preprocessing:
     )
 
 
-_HF_STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
+_HF_STEPS = {
+    f"do_{step}"
+    for step in ("resize", "center_crop", "rescale", "normalize", "convert_rgb", "reduce_labels")
+}
+_PROCESSOR = "the image processor"
 
 
 def _hugging_face_processor(config: Mapping[str, Any]) -> CalledPreprocessing | None:
     """The processor that a config names, where transformers is installed; its numbers count."""
-    name = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
+    name = str(config.get("image_processor_type") or config.get("feature_extractor_type"))
     try:
         import transformers
     except ImportError:
         return None
-    kind = getattr(transformers, name, None) if name.isidentifier() else None
-    if not isinstance(kind, type) or not any(
-        base.__name__ == "ImageProcessingMixin" for base in kind.__mro__
-    ):
+    kind: Any = getattr(transformers, name, None)
+    bases = kind.mro() if isinstance(kind, type) else []
+    if "ImageProcessingMixin" not in {base.__name__ for base in bases}:
         return None
-    processor: Any = kind
-    return _called(processor.from_dict(dict(config)))
+    return _called(kind.from_dict(dict(config)))
 
 
 def _from_hugging_face(config: Mapping[str, Any]) -> Preprocessing:
     """The steps of a Hugging Face image processor's config, as its Pillow backend does them."""
-    for key, value in config.items():
-        if (key.startswith("do_") and value and key not in (*_HF_STEPS, "do_reduce_labels")) or (
-            key == "crop_pct" and value
-        ):
-            raise ImageError(
-                f"The Hugging Face setting '{key}' cannot be repeated.",
-                remedy="Give the image processor itself.",
-            )
-    factor = config.get("rescale_factor")
-    if not config.get("do_rescale", True) or abs(float(factor or 1 / 255) * 255 - 1) > 1e-6:
-        raise ImageError(
-            "The Hugging Face config does not scale values to 0..1, which cannot be repeated.",
-            remedy="Give the image processor itself.",
-        )
-    resize = crop = None
-    if config.get("do_resize", "size" in config):
-        resize = _hugging_face_size(config.get("size"))
-    if config.get("do_center_crop"):
-        crop = _pair(_hugging_face_size(config.get("crop_size")))
+    others = [
+        key
+        for key, value in config.items()
+        if value and key not in _HF_STEPS and (key.startswith("do_") or key == "crop_pct")
+    ]
+    if others:
+        raise _unrepeatable(f"The Hugging Face setting '{others[0]}'", _PROCESSOR)
+    factor = float(config.get("rescale_factor") or 1 / 255) * config.get("do_rescale", True)
+    if abs(factor * 255 - 1) > 1e-6:
+        raise _unrepeatable("A Hugging Face config that does not scale to 0..1", _PROCESSOR)
+    resizes = config.get("do_resize", "size" in config)
+    crop = _hugging_face_size(config.get("crop_size")) if config.get("do_center_crop") else None
     normal = config.get("do_normalize", "image_mean" in config)
-    mean, std = (config["image_mean"], config["image_std"]) if normal else (0.0, 1.0)
     return Preprocessing(
-        resize=resize,
-        crop=crop,
+        resize=_hugging_face_size(config.get("size")) if resizes else None,
+        crop=None if crop is None else _pair(crop),
         fit="none" if crop is None else "crop",
-        mean=_per_channel("mean", mean, 3),
-        std=_per_channel("std", std, 3),
+        mean=_per_channel("mean", config["image_mean"] if normal else 0.0, 3),
+        std=_per_channel("std", config["image_std"] if normal else 1.0, 3),
         interpolation=_interpolation(config.get("resample")),
         floor=True,
     )
 
 
 def _hugging_face_size(size: Any) -> int | Sides:
-    sides = dict(size) if isinstance(size, Mapping) else size
-    if isinstance(sides, Mapping):
-        kept = {key: value for key, value in sides.items() if value}
+    sides = None if isinstance(size, Mapping) else _sides(size)
+    if isinstance(size, Mapping):
+        kept = {key: int(value) for key, value in size.items() if value}
         if set(kept) == {"height", "width"}:
-            return int(kept["height"]), int(kept["width"])
-        sides = kept.get("shortest_edge") if len(kept) == 1 else None
+            sides = (kept["height"], kept["width"])
+        elif set(kept) == {"shortest_edge"}:
+            sides = kept["shortest_edge"]
     if sides is None:
-        raise ImageError(
-            f"The Hugging Face size {size!r} cannot be repeated; legal are height and width, or "
-            "shortest_edge.",
-            remedy="Give the image processor itself.",
-        )
-    return _sides(sides) or 0
+        raise _unrepeatable(f"The Hugging Face size {size!r}", _PROCESSOR)
+    return sides
 
 
 # ── Numbers
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _per_channel(word: str, values: Any, channels: int) -> tuple[float, ...]:
@@ -798,6 +791,10 @@ def _per_channel(word: str, values: Any, channels: int) -> tuple[float, ...]:
             f"channel{'s' * (channels > 1)} needs {channels}."
         )
     return tuple(numbers)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _sides(value: Any) -> int | Sides | None:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ from PIL import Image
 from hookviz._text import bytes_text, names_text, shape_text
 from hookviz.bundled import SAMPLE_IMAGES, bundled_file
 from hookviz.errors import ImageError, did_you_mean
-from hookviz.images._decode import decode, load_open_image, warnings_as_notes
+from hookviz.images._decode import decode, refusing, warnings_as_notes
 from hookviz.images._formats import ACCEPTED, file_kind
-from hookviz.images._limits import MAX_BYTES, MAX_PIXELS
+from hookviz.images._limits import MAX_BYTES, MAX_PIXELS, check_size
 from hookviz.images._picture import Picture, clean_name, pixel_hash
 from hookviz.images._rgb import array_to_rgb, tensor_to_array, to_rgb
 
@@ -107,9 +108,8 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
         return _file_bytes(os.fsdecode(path), name, max_bytes)
     if callable(getattr(source, "read", None)):
         return _stream_bytes(source, name, max_bytes)
-    if is_upload(source):
-        label, data = uploaded_file(source)
-        return _bytes_of(data, name or label, max_bytes)
+    if (upload := _uploaded_file(source)) is not None:
+        return _bytes_of(upload[1], name or upload[0], max_bytes)
     raise ImageError(
         f"A {type(source).__name__} is no image; give a path, bytes, an open file, a PIL image, "
         f"an array or a tensor."
@@ -167,18 +167,13 @@ def _stream_bytes(stream: Any, name: str | None, max_bytes: int) -> tuple[bytes,
     except (OSError, ValueError) as error:
         raise ImageError(f"'{label}' cannot be read: {error}.") from error
     _check_bytes(total, label, max_bytes)
-    if total == 0 and _stands_at_end(stream):
-        raise ImageError(
-            f"'{label}' gave no bytes: the file stands at its end.", remedy="Call seek(0) first."
-        )
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        if total == 0 and stream.tell() > 0:
+            raise ImageError(
+                f"'{label}' gave no bytes: the file stands at its end.",
+                remedy="Call seek(0) first.",
+            )
     return b"".join(pieces), label
-
-
-def _stands_at_end(stream: Any) -> bool:
-    try:
-        return bool(stream.tell() > 0)
-    except (OSError, ValueError, AttributeError, TypeError):
-        return False
 
 
 def _check_bytes(count: int, label: str, max_bytes: int) -> None:
@@ -196,48 +191,29 @@ def _from_bytes(data: bytes, label: str, max_pixels: int) -> Picture:
             f"'{label}' cannot be read: it is {kind.words}.",
             remedy=" ".join(filter(None, (f"hookviz opens {ACCEPTED}.", kind.advice))),
         )
-    decoded = decode(data, kind, label, max_pixels=max_pixels)
-    header = decoded.header
-    image, notes = _converted(
-        decoded.image,
-        label,
-        kind.words,
-        bits=header.bits,
-        inverted=header.inverted,
-        sixteen=decoded.format == "PPM",
-    )
-    if header.oriented in _UPRIGHT:
-        turned: tuple[str, ...] = (_TURNED,)  # by Pillow, while it loaded a TIFF
-    else:
-        image, turned = _upright(decoded.image, image)
+    with refusing(label, kind.words):
+        decoded, facts, notes = decode(data, kind.pillow, max_pixels)
+        form = decoded.format or kind.pillow
+        image, more = to_rgb(decoded, facts.bits, facts.inverted, sixteen=form == "PPM")
+        if facts.oriented in _UPRIGHT:
+            turned: tuple[str, ...] = (_TURNED,)  # by Pillow, while it loaded a TIFF
+        else:
+            image, turned = _upright(decoded, image)
     digest = hashlib.sha256(data).hexdigest()
-    notes = (*decoded.notes, *notes, *turned)
-    return Picture(image, label, digest, decoded.format, decoded.size, notes)
+    return Picture(image, label, digest, form, facts.size, (*notes, *more, *turned))
 
 
 def _from_image(source: Image.Image, name: str | None, max_pixels: int) -> Picture:
     own = getattr(source, "filename", "")
     label = clean_name(name or (own if isinstance(own, str) else ""))
     size = source.size
-    load_open_image(source, label, max_pixels=max_pixels)
-    image, notes = _converted(source, label, f"an image of mode {source.mode}")
-    image, turned = _upright(source, image)
-    notes = (*notes, *turned)
-    return Picture(image, label, pixel_hash(image), source.format or "image", size, notes)
-
-
-def _converted(
-    image: Image.Image, label: str, words: str, **facts: Any
-) -> tuple[Image.Image, tuple[str, ...]]:
-    try:
-        return to_rgb(image, **facts)
-    except MemoryError:
-        raise ImageError(f"'{label}' does not fit into memory.") from None
-    except (OSError, ValueError, SyntaxError, KeyError, TypeError) as error:
-        # A damaged palette shows only when colors are made of it.
-        raise ImageError(
-            f"'{label}' cannot be read: it is {words} whose colors make no sense."
-        ) from error
+    with refusing(label, f"an image of mode {source.mode}"):
+        check_size(size, max_pixels)
+        source.load()
+        image, notes = to_rgb(source)
+        image, turned = _upright(source, image)
+    digest = pixel_hash(image)
+    return Picture(image, label, digest, source.format or "image", size, (*notes, *turned))
 
 
 def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: int) -> Picture:
@@ -250,9 +226,8 @@ def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: i
             f"'{label}' has the shape {shape_text(array.shape)}, which holds no pixels."
         )
     first = "CHW" if tensor else "HWC"
-    image, notes = array_to_rgb(
-        array, name=label, layout=layout, first=first, max_pixels=max_pixels
-    )
+    with refusing(label, f"an {word}" if word == "array" else f"a {word}"):
+        image, notes = array_to_rgb(array, label, layout, first, max_pixels)
     return Picture(image, label, pixel_hash(image), word, image.size, notes)
 
 
@@ -319,37 +294,17 @@ def uploaded_files(value: Any) -> list[tuple[str, bytes]]:
     return files
 
 
-def is_upload(value: Any) -> bool:
-    """Whether this is the value of an ipywidgets ``FileUpload``, or one file of it.
-
-    Examples:
-        >>> is_upload(()), is_upload([1, 2]), is_upload({"content": b"x"})
-        (True, False, True)
-    """
-    if isinstance(value, Mapping):
-        return "content" in value or all(isinstance(v, Mapping) for v in value.values())
-    return isinstance(value, (tuple, list)) and all(isinstance(v, Mapping) for v in value)
-
-
-def uploaded_file(value: Any) -> tuple[str, bytes]:
-    """The one file in a ``FileUpload.value`` of version 7 or 8, or an item of it.
-
-    Args:
-        value: See `uploaded_files`.
-
-    Returns:
-        Cleaned name and bytes.
-
-    Raises:
-        ImageError: There is no file or more than one in it, or it has another shape.
-    """
+def _uploaded_file(value: Any) -> tuple[str, bytes] | None:
+    """Name and bytes of the one file in a ``FileUpload.value``; None where it is none."""
     # A file may itself be called "content"; then what stands there is a mapping.
-    single = (
-        isinstance(value, Mapping)
-        and "content" in value
-        and not isinstance(value["content"], Mapping)
-    )
-    files = uploaded_files((value,) if single else value)
+    if isinstance(value, Mapping) and not isinstance(value.get("content", {}), Mapping):
+        value = (value,)
+    items = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(value, (Mapping, tuple, list)):
+        return None
+    if not all(isinstance(item, Mapping) for item in items):
+        return None
+    files = uploaded_files(value)
     if not files:
         raise ImageError(
             "No file has arrived in this upload.",

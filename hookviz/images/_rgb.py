@@ -33,7 +33,7 @@ from PIL import Image, ImageCms
 from hookviz._tensors import dense
 from hookviz._text import shape_text
 from hookviz.errors import ImageError
-from hookviz.images._limits import Refused, check_size
+from hookviz.images._limits import check_size
 
 __all__ = ["array_to_rgb", "tensor_to_array", "to_rgb"]
 
@@ -48,7 +48,7 @@ _MODE_SPACES = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
 
 
 def to_rgb(
-    image: Image.Image, *, bits: int = 8, inverted: bool = False, sixteen: bool = False
+    image: Image.Image, bits: int = 8, inverted: bool = False, sixteen: bool = False
 ) -> tuple[Image.Image, tuple[str, ...]]:
     """Converts a loaded image.
 
@@ -302,7 +302,7 @@ def tensor_to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def array_to_rgb(
-    array: np.ndarray, *, name: str, layout: str | None, first: str, max_pixels: int
+    array: np.ndarray, name: str, layout: str | None, first: str, max_pixels: int
 ) -> tuple[Image.Image, tuple[str, ...]]:
     """An array as an RGB image.
 
@@ -318,17 +318,13 @@ def array_to_rgb(
 
     Raises:
         ImageError: Shape, dtype or values are not an image's.
+        Refused: It has too many pixels.
     """
     if layout is not None and layout not in LAYOUTS:
         raise ImageError(f"layout='{layout}' is unknown; it is HWC or CHW.")
     shape = shape_text(array.shape, "no axes")
     pixels, notes = _channels_last(array, shape, name, layout, first)
-    try:
-        check_size((pixels.shape[1], pixels.shape[0]), max_pixels)
-    except Refused as refused:
-        raise ImageError(
-            f"'{name}' cannot be read: it is an array {refused}.", remedy=refused.remedy
-        ) from None
+    check_size((pixels.shape[1], pixels.shape[0]), max_pixels)
     levels = np.ascontiguousarray(_array_levels(pixels, name))
     image = Image.fromarray(levels[..., 0] if levels.shape[2] == 1 else levels)
     rgb, said = to_rgb(image)

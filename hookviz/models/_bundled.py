@@ -124,7 +124,7 @@ class Bundled(ModelSource):
         """
         if request.num_classes is not None:
             raise ModelError(
-                "num_classes goes with weights=None or a checkpoint of one's own; the bundled "
+                "num_classes goes with weights=None or a checkpoint of your own; the bundled "
                 "weights have no classifier."
             )
         module = build(VGG16Features, "none")

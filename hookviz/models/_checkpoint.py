@@ -394,6 +394,7 @@ def _torch_load(path: Path, entry: str | None) -> Any:
                     f"{path.name} is written with pickle's protocol {start[1]}; protocol 2, which "
                     "torch.save takes by itself, is the one that is read safely.",
                     remedy=_rescue(path),
+                    code="not-plain-weights",
                 )
             file.seek(0)
             return _safe_load(file)
@@ -411,7 +412,7 @@ def _explained(path: Path, entry: str | None, error: Exception) -> WeightsError:
     read = "only tensors, plain values and a list of harmless types are read"
     if found is None and "not read" in text:
         return WeightsError(f"{path.name} holds {text.removesuffix(' are not read')}; {read}.",
-                            remedy=_rescue(path))  # fmt: skip
+                            remedy=_rescue(path), code="not-plain-weights")  # fmt: skip
     if found is None and "Weights only load failed" not in text:
         return WeightsError(
             f"{path.name} is damaged, cut off or no PyTorch file ({_first_line(error)}).",
@@ -429,7 +430,7 @@ def _explained(path: Path, entry: str | None, error: Exception) -> WeightsError:
         what = f"{uses[full]} {name}; {read}"
     else:
         what = f"holds {name or 'more than tensors'}; {read}"
-    return WeightsError(f"{path.name} {what}.", remedy=_rescue(path))
+    return WeightsError(f"{path.name} {what}.", remedy=_rescue(path), code="not-plain-weights")
 
 
 def _uses(path: Path, entry: str | None) -> dict[str, str]:

@@ -16,7 +16,8 @@ from hookviz.errors import ModelError, closest
 from hookviz.models._checkpoint import SUFFIXES, Opened, expanded, read_checkpoint
 from hookviz.models._fit import fits
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._torchvision import architectures
+from hookviz.models._state_dict import find_weights
+from hookviz.models._torchvision import Architecture, architectures
 
 __all__ = ["CheckpointFile"]
 
@@ -70,16 +71,16 @@ class CheckpointFile(ModelSource):
                 remedy=f"Name the architecture: {example}.",
             )
         opened = Opened(read_checkpoint(path), path.name)
-        for name in _stated(opened.content):
+        for stated in _stated(opened.content):
             for source in self._others:
-                known = source.recognises(name) and name in source.names(name)
+                name = f"{source.prefix}{stated}"
                 try:
-                    if known:
+                    if source.recognises(name) and name in source.names(name):
                         loaded = source.load(name, replace(request, weights=opened))
                         return _noted(loaded, f"{path.name} names its architecture.")
                 except ModelError:
                     continue
-        found = list(_fitting(opened.content, path.stem))
+        found = _fitting(opened.content, path.stem)
         if len(found) == 1:
             for source in self._others:
                 if source.recognises(found[0]):
@@ -89,11 +90,13 @@ class CheckpointFile(ModelSource):
             raise ModelError(
                 f"{path.name} fits {' and '.join(repr(name) for name in found)} alike.",
                 remedy=f"Name the architecture: load_model({found[0]!r}, weights={str(path)!r}).",
+                code="architecture-unknown",
             )
         raise ModelError(
             f"{path.name} does not say which architecture its weights are for.",
             remedy=f"Name it, {example}, or pass the module: load_model(module, "
             f"weights={str(path)!r}).",
+            code="architecture-unknown",
         )
 
 
@@ -102,7 +105,7 @@ def _noted(loaded: LoadedModel, sentence: str) -> LoadedModel:
 
 
 def _stated(content: Any) -> Iterator[str]:
-    """Names of architectures that a checkpoint keeps beside its weights, timm's with its prefix."""
+    """Names of architectures that a checkpoint keeps beside its weights."""
     if not isinstance(content, Mapping):
         return
     for place in (content, *(content.get(key) for key in _PLACES)):
@@ -111,17 +114,25 @@ def _stated(content: Any) -> Iterator[str]:
             value = table.get(key)
             if isinstance(value, str) and 0 < len(value) < 100:
                 yield value
-                yield f"timm:{value}"
 
 
-def _fitting(content: Any, stem: str) -> Iterator[str]:
-    """Torchvision's architectures with a checkpoint's names and shapes: one family at most."""
-    all_of_them = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
-    likely = closest(stem.lower(), [arch.name for arch in all_of_them], 5)
-    order = sorted(all_of_them, key=lambda arch: arch.name not in likely)
-    first = next((arch for arch in order if fits(arch.buildable, content)), None)
-    if first is not None:
-        yield first.name
-        for other in all_of_them:
-            if other.family == first.family and other != first and fits(other.buildable, content):
-                yield other.name
+def _fitting(content: Any, stem: str) -> list[str]:
+    """Torchvision's architectures with a checkpoint's names and shapes: of one family alone."""
+    known = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
+    likely = closest(stem.lower(), [arch.name for arch in known], 5)
+    families: dict[str, list[Architecture]] = {}
+    for arch in sorted(known, key=lambda arch: arch.name not in likely):
+        families.setdefault(arch.family, []).append(arch)
+    for family in families.values() if find_weights(content, {}) else ():
+        if _alike(family[0], content):
+            found = [arch.name for arch in family if fits(arch.buildable, content)]
+            if found:
+                return found
+    return []
+
+
+def _alike(arch: Architecture, content: Any) -> bool:
+    """Whether a checkpoint shares names with an architecture, as all of its family do."""
+    shapes = dict.fromkeys(arch.buildable.state())
+    found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
+    return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)

@@ -82,7 +82,14 @@ def _offer() -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that a device's memory is full."""
+    """Whether an exception says that a device's memory is full.
+
+    Args:
+        error: Anything that a forward or a move raised.
+
+    Returns:
+        True for torch's own error, and for a RuntimeError whose text says so.
+    """
     if isinstance(error, torch.OutOfMemoryError):
         return True
     # MPS, cuDNN and the CPU's allocator raise a plain RuntimeError whose text alone tells.
@@ -109,6 +116,9 @@ def out_of_memory(what: str, device: torch.device) -> Iterator[None]:
     Args:
         what: What was under way, for the sentence: "running vgg16".
         device: Where.
+
+    Returns:
+        A context manager; other exceptions pass through it unchanged.
 
     Raises:
         DeviceError: Out of memory; offers the CPU where the device is another one.

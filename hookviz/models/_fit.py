@@ -190,6 +190,8 @@ class MismatchError(WeightsError):
             remedy=advice
             or "Choose the architecture that it was trained with, or strict=False to load what "
             "fits.",
+            code="weights-mismatch",
+            details={"advice": advice},
         )
         self.report = report
 
@@ -543,7 +545,7 @@ def _head_names(what: Buildable, shapes: Shapes, options: Mapping[str, Any]) -> 
 
 
 def _last_layer(module: nn.Module) -> str:
-    """Name of the last linear layer or convolution: the classifier of a module of one's own."""
+    """Name of the last linear layer or convolution: the classifier of the user's own module."""
     last = ""
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Conv2d) and name:
@@ -682,7 +684,8 @@ def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
         metadata = getattr(state, "_metadata", None)
         own = {n: v.detach().clone() if torch.is_tensor(v) else v for n, v in state.items()}
         state = Selection("", "", own, metadata, (), 0).state_dict()
-    module.load_state_dict(state, strict=strict, assign=empty)
+    # A class's own load_state_dict may know no "assign".
+    module.load_state_dict(state, strict=strict, **({"assign": True} if empty else {}))
     left = [n for n, tensor in module.named_buffers() if empty and tensor.is_meta]
     if left:
         raise ModelError(

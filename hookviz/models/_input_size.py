@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookviz._meta import without_values
+from hookviz.errors import RunCancelled
+from hookviz.models._model_inputs import unwrapped
 
 __all__ = ["InputSize", "find_input_size"]
 
@@ -68,12 +70,15 @@ class InputSize:
         return f"{self.size[1]}×{self.size[0]} pixels, {color}" if self.size else color
 
 
-def find_input_size(module: nn.Module) -> InputSize | None:
+def find_input_size(
+    module: nn.Module, cancelled: Callable[[], bool] = lambda: False
+) -> InputSize | None:
     """The image size and number of channels that a module's forward takes.
 
     Args:
         module: Called with one batch (N, C, H, W); neither it nor its hooks, buffers, mode or the
             random state are touched. A large one is not copied: only shapes are.
+        cancelled: Asked before every module's call; True ends the search, which then gives None.
 
     Returns:
         Channels and size, by trial; where several sizes fit, the most usual one, or the smallest.
@@ -87,7 +92,7 @@ def find_input_size(module: nn.Module) -> InputSize | None:
         >>> find_input_size(nn.Conv2d(3, 8, 3))
         InputSize(channels=3, size=None, only=False)
     """
-    trials = _Trials.of(module)
+    trials = _Trials.of(unwrapped(module), cancelled)
     if trials is None:
         return None
     for channels in trials.channels:
@@ -116,10 +121,11 @@ class _Trials:
         twin: The copy.
         dtype: Of the images.
         channels: Numbers of channels to try, likeliest first.
+        cancelled: Says whether to stop.
     """
 
     @classmethod
-    def of(cls, module: nn.Module) -> _Trials | None:
+    def of(cls, module: nn.Module, cancelled: Callable[[], bool]) -> _Trials | None:
         """Trials of a module; None where it cannot be copied or takes no image."""
         weights = [*module.parameters()]
         if isinstance(module, torch.jit.ScriptModule) or any(map(is_lazy, weights)):
@@ -134,15 +140,29 @@ class _Trials:
         own = first.in_channels if isinstance(first, nn.Conv2d) else 3
         channels = tuple(dict.fromkeys(c for c in (own, 3, 1) if c in (1, 3)))
         dtype = next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
-        return cls(twin, dtype, channels)
+        return cls(twin, dtype, channels, cancelled)
 
-    def __init__(self, twin: nn.Module, dtype: torch.dtype, channels: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        twin: nn.Module,
+        dtype: torch.dtype,
+        channels: tuple[int, ...],
+        cancelled: Callable[[], bool],
+    ) -> None:
         self.twin = twin
         self.dtype = dtype
         self.channels = channels
         self.until = time.monotonic() + SECONDS
         self.seen: list[tuple[int, int]] = []
+        self.hopeless = False
+        self.cancelled = cancelled
+
+        def stop(_module: nn.Module, _args: Any) -> None:
+            if cancelled():
+                raise RunCancelled("The search for the size was cancelled.")
+
         for part in twin.modules():
+            part.register_forward_pre_hook(stop)
             if isinstance(part, nn.Linear):
                 part.register_forward_pre_hook(_check_features)
 
@@ -152,7 +172,7 @@ class _Trials:
 
     def way(self, channels: int, height: int, width: int) -> int | None:
         """0 where the shape fits, 1 where it is too large, -1 too small, None where unknown."""
-        if time.monotonic() > self.until:
+        if self.hopeless or time.monotonic() > self.until or self.cancelled():
             return None
         try:
             with (
@@ -165,6 +185,10 @@ class _Trials:
         except _Misfit as misfit:
             return misfit.way
         except Exception as error:  # noqa: BLE001 - whatever a forward raises
+            # Other arguments or values are wanted: no size helps.
+            self.hopeless = not isinstance(error, (RuntimeError, ValueError, AssertionError)) or (
+                isinstance(error, NotImplementedError) or "meta" in str(error).lower()
+            )
             return self._way_of(str(error))
         # A view(-1, features) makes a larger image a batch of several.
         return min((int(t.ndim > 0 and t.shape[0] != 1) for t in _tensors(output)), default=None)

@@ -63,7 +63,7 @@ def load_model(
             dtype or weights are asked for, a copy gets them.
         weights: "auto": torch's cache where the file is there, else what ships with hookviz
             ("vgg16"), else a download. None: untrained. A name of torchvision's enum
-            ("DEFAULT", "IMAGENET1K_V1"), "bundled", a path to a file of one's own (.safetensors,
+            ("DEFAULT", "IMAGENET1K_V1"), "bundled", a path to a checkpoint (.safetensors,
             .pth, .pt, .ckpt), or a state dict.
         device: "auto" (CUDA, then MPS, then CPU; for a module: where it is), "cpu", "cuda",
             "cuda:N", "mps".
@@ -112,7 +112,8 @@ def load_model(
         if isinstance(model, LoadedModel) and request.automatic:
             loaded, in_place = model, str(device) == "auto"
         else:
-            loaded = _source(own, request).load(own, request)
+            source = next(s for s in _sources(own) if s.takes(request))
+            loaded = source.load(own, request)
         loaded = loaded.to(loaded.device if in_place else device, chosen_dtype)
     given = {
         "name": name or None,
@@ -136,15 +137,15 @@ def _checked(preprocess: Any) -> Any:
     return preprocess if preprocess is None or callable(preprocess) else how
 
 
-def _source(model: object, request: Request) -> ModelSource:
-    """The source that loads a model.
+def _sources(model: object) -> list[ModelSource]:
+    """The sources that recognise a model.
 
     Raises:
-        ModelError: None recognises it.
+        ModelError: There is none.
     """
-    for source in SOURCES:
-        if source.recognises(model) and source.takes(request):
-            return source
+    found = [source for source in SOURCES if source.recognises(model)]
+    if found:
+        return found
     if not isinstance(model, str):
         raise ModelError(
             f"A model is a name or a torch.nn.Module, not {type(model).__name__}.",
@@ -152,8 +153,9 @@ def _source(model: object, request: Request) -> ModelSource:
         )
     names = list_models()
     shown = model if len(model) <= 100 else f"{model[:100]}…"
+    others = "".join(f"'{source.prefix}NAME', " for source in SOURCES if source.prefix)
     raise ModelError(
-        f"Unknown model '{shown}': legal are torchvision's {len(names)} names, 'timm:NAME', a "
+        f"Unknown model '{shown}': legal are torchvision's {len(names)} names, {others}a "
         "checkpoint's path or a module.",
         remedy=did_you_mean(model.strip().lower().replace("-", "_"), names) or None,
     )
@@ -164,6 +166,9 @@ def load_recorded(facts: Mapping[str, str]) -> LoadedModel:
 
     Args:
         facts: "model" and "weights" as ``LoadedModel.name`` and ``LoadedModel.weights`` were.
+
+    Returns:
+        The model as the source that recognises the name loads it again.
 
     Raises:
         HookvizError: They are not at hand: a module or a file of the user's.
@@ -218,19 +223,22 @@ def list_weights(model: str) -> list[WeightsInfo]:
         >>> [w.name for w in list_weights("vgg16")]
         ['IMAGENET1K_V1', 'IMAGENET1K_FEATURES', 'bundled']
     """
-    _source(model, Request())
-    known = [source for source in reversed(SOURCES) if source.recognises(model)]
-    return [info for source in known for info in source.weights(model)]
+    return [info for source in reversed(_sources(model)) for info in source.weights(model)]
 
 
 def is_local(model: str) -> bool:
     """Whether a model can be loaded with ``weights="auto"`` without a download.
 
+    Args:
+        model: A name that ``load_model`` takes.
+
+    Returns:
+        True where its best weights are in a cache, in a file or ship with hookviz.
+
     Raises:
         ModelError: The name is unknown.
     """
-    _source(model, Request())
-    return any(source.is_local(model) for source in SOURCES if source.recognises(model))
+    return any(source.is_local(model) for source in _sources(model))
 
 
 def cached_weights(*, check: bool = False) -> list[CachedFile]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookviz._tensors import dense
+from hookviz.models._build import SEED
 from hookviz.models._devices import choose_device, copy_module, move_module, same_device
 from hookviz.models._fit import WeightsReport
 from hookviz.models._weights_cache import Progress
@@ -23,7 +24,7 @@ Task = Literal[
 ]
 """What a model answers: it decides how the model is fed and how its output is summarised."""
 
-UNTRAINED = "UNTRAINED: random weights (seed 0)."
+UNTRAINED = f"UNTRAINED: random weights (seed {SEED})."
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class LoadedModel:
         no_classifier: Why there can be no predictions; "" where nothing stands against them.
         partial: True where only a part of the model's layers is loaded, because its full weights
             are not on this machine; loading ``weights="DEFAULT"`` gets them.
-        report: What a checkpoint of one's own matched; None for other weights.
+        report: What the user's checkpoint matched; None for other weights.
         passed_in: True where the module is the user's own object, which is never changed.
     """
 
@@ -183,7 +184,12 @@ class ModelSource(Protocol):
     ``load_model``, ``list_models``, ``list_weights``, ``reproduce``, the app and the command line
     ask every source that is registered in `hookviz.models._load`, in its order; the first that
     recognises and takes a model loads it.
+
+    Attributes:
+        prefix: What its names begin with, for example "timm:"; "" for plain names.
     """
+
+    prefix: str = ""
 
     def recognises(self, model: object) -> bool:
         """Whether a name or object is one of this source's; quick, and raises nothing."""

@@ -1,8 +1,8 @@
 """How a model is called with an image.
 
-Conventions: classifiers, segmentation and modules of one's own take the batch (N, 3, H, W);
-torchvision's detection takes a list of (3, H, W); video takes (N, 3, T, H, W), the picture
-repeated T times; optical flow takes two frames, the picture twice; Hugging Face modules take the
+Conventions: classifiers, segmentation and the user's own modules take the batch (N, 3, H, W);
+torchvision's detection takes a list of (3, H, W); video takes (N, 3, T, H, W), the image
+repeated T times; optical flow takes two frames, the image twice; Hugging Face modules take the
 keyword ``pixel_values``.
 """
 
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 import torchvision.models as tv
 from torch import Tensor, nn
 
+from hookviz._text import bytes_text
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel, Task
 
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 FRAMES = 16
-"""How often the picture is repeated for a video model: torchvision's MViT takes just 16, S3D at
+"""How often the image is repeated for a video model: torchvision's MViT takes just 16, S3D at
 least 14, the others any number."""
 
 _FLOW_STEP = 8
@@ -48,7 +49,7 @@ class InputHints:
 
     Attributes:
         convention: "batch", "list of images", "video", "two frames" or "pixel_values".
-        frames: How often the picture is repeated for video; 0 otherwise.
+        frames: How often the image is repeated for video; 0 otherwise.
         fixed_size: The only (height, width) that the model takes; None where it takes others.
         min_size: The smallest (height, width).
         channels: 3, or 1 where the first layer takes grey.
@@ -94,17 +95,17 @@ def min_size(builder: str) -> tuple[int, int]:
 
 
 def infer_task(module: nn.Module) -> Task:
-    """What a module answers, told by its class; "unknown" for classes of one's own."""
+    """What a module answers, by its class; "unknown" for the user's own classes."""
     module = unwrapped(module)
     homes = [kind.__module__ for kind in type(module).__mro__]
-    rooms: tuple[tuple[str, Task], ...] = (
+    packages: tuple[tuple[str, Task], ...] = (
         ("torchvision.models.detection.", "detection"),
         ("torchvision.models.segmentation.", "segmentation"),
         ("torchvision.models.video.", "video"),
         ("torchvision.models.optical_flow.", "optical_flow"),
     )
-    for room, task in rooms:
-        if any(home.startswith(room) for home in homes):
+    for package, task in packages:
+        if any(home.startswith(package) for home in homes):
             return task
     if any(home.startswith(("torchvision.models.", "timm.models.")) for home in homes):
         return "classification"
@@ -114,10 +115,19 @@ def infer_task(module: nn.Module) -> Task:
 def expected_input(model: LoadedModel) -> InputHints:
     """How a model is fed.
 
+    Args:
+        model: Any model; a module passed in is known by its class and its first layer.
+
+    Returns:
+        The convention, and which sizes and channels fit it.
+
+    Raises:
+        ModelError: A Hugging Face module takes no image, or text beside it.
+
     Examples:
         >>> from hookviz.models import load_model
         >>> expected_input(load_model("r3d_18", weights=None)).sentence
-        'The picture is repeated as 16 equal frames.'
+        'The image is repeated as 16 equal frames.'
     """
     module = unwrapped(model.module)
     fixed = fixed_size(module)
@@ -130,11 +140,11 @@ def expected_input(model: LoadedModel) -> InputHints:
         return InputHints(
             "two frames",
             min_size=smallest,
-            sentence="The picture is fed as both frames, its right and lower edge repeated to a "
+            sentence="The image is fed as both frames, its right and lower edge repeated to a "
             f"multiple of {_FLOW_STEP} pixels.",
         )
     if model.task == "video" or _first_weight_axes(module) == 5:
-        sentence = f"The picture is repeated as {FRAMES} equal frames."
+        sentence = f"The image is repeated as {FRAMES} equal frames."
         return InputHints("video", FRAMES, fixed, smallest, sentence=sentence)
     return InputHints("batch", 0, fixed, smallest, channels=_first_channels(module))
 
@@ -256,8 +266,8 @@ def _padded_flow_frame(name: str, batch: Tensor) -> Tensor:
     positions = ((height + below) // _FLOW_STEP) * ((width + right) // _FLOW_STEP)
     if positions**2 * 4 > _FLOW_BYTES:
         raise ModelError(
-            f"'{name}' would need {positions**2 * 4 / 2**30:.0f} GiB for the correlations of a "
-            f"{_size((height, width))} image.",
+            f"'{name}' would need {bytes_text(positions**2 * 4, binary=True)} for the correlations "
+            f"of a {_size((height, width))} image.",
             remedy="Choose a preprocessing that makes it smaller, for example 520 pixels.",
         )
     return F.pad(batch, (0, right, 0, below), mode="replicate")
@@ -281,5 +291,5 @@ def _hugging_face_hints(module: nn.Module) -> InputHints:
     frames = 0
     if str(config.model_type) in _HF_VIDEO:
         frames = int(getattr(config, "num_frames", FRAMES))
-    sentence = f"The picture is repeated as {frames} equal frames." if frames else ""
+    sentence = f"The image is repeated as {frames} equal frames." if frames else ""
     return InputHints("pixel_values", frames, sentence=sentence)

@@ -1,8 +1,4 @@
-"""What a model says the picture shows.
-
-In: a model's output. Out: the most probable classes, or a summary, or why there is neither.
-Must not know: pictures, hooks, how the model was run.
-"""
+"""What a model says the image shows: classes, a summary, or why there is neither."""
 
 from __future__ import annotations
 
@@ -25,11 +21,11 @@ DETECTION_SCORE = 0.5
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of one picture.
+    """What a model says of one image.
 
     Attributes:
         items: (class index, class name, probability in 0…1), most probable first; () where the
-            model is no classifier.
+            model is not a classifier.
         reason: Why ``items`` is empty; "" where it is not.
         summary: Text on a segmentation, a detection or a flow; "" for classifiers.
         note: What to hold against the items: "UNTRAINED …"; "" for nothing.
@@ -62,7 +58,7 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
         an output that is already non-negative and sums to one is taken as it is.
 
     Raises:
-        ModelError: ``k`` is no number of classes.
+        ModelError: ``k`` is not a number of classes.
 
     Examples:
         >>> from hookviz.models import load_model
@@ -93,7 +89,7 @@ def _read(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
         return _flow(output, note)
     logits = _logits(output)
     if logits is None:
-        return Predictions(reason=f"The output is no classification but {describe(output)}.")
+        return Predictions(reason=f"The output is not a classification but {describe(output)}.")
     return _classes(model, logits, k, note)
 
 
@@ -141,7 +137,7 @@ def _classes(model: LoadedModel, logits: Tensor, k: int, note: str) -> Predictio
 
 
 def _looks_like_classes(model: LoadedModel, count: int) -> bool:
-    """Whether the last linear layer or convolution of a module of one's own gives the output."""
+    """Whether the last linear layer or convolution of the user's own module gives the output."""
     last: int | None = None
     for part in model.module.modules():
         if isinstance(part, torch.nn.Linear):
@@ -158,7 +154,7 @@ def _name(model: LoadedModel, index: int) -> str:
 def _segmentation(model: LoadedModel, output: Any, note: str) -> Predictions:
     maps = output.get("out") if isinstance(output, Mapping) else _segments(output)
     if not isinstance(maps, Tensor) or maps.ndim != 4 or maps.shape[1] < 2:
-        return Predictions(reason=f"The output is no segmentation but {describe(output)}.")
+        return Predictions(reason=f"The output is not a segmentation but {describe(output)}.")
     classes = maps[0].detach().float().argmax(0).flatten().cpu()
     counts = torch.bincount(classes, minlength=maps.shape[1])
     shares = counts / classes.numel()
@@ -166,7 +162,7 @@ def _segmentation(model: LoadedModel, output: Any, note: str) -> Predictions:
     parts = [f"{_name(model, i)} {100 * float(shares[i]):.1f} %" for i in order[:5]]
     more = f" and {len(order) - 5} more" if len(order) > 5 else ""
     return Predictions(
-        reason="The model gives a class to every pixel, not to the picture.",
+        reason="The model gives a class to every pixel, not to the image.",
         summary=f"Share of the pixels: {', '.join(parts)}{more}.",
         note=note,
     )
@@ -179,7 +175,7 @@ def _segments(output: Any) -> Any:
 def _detection(model: LoadedModel, output: Any, note: str) -> Predictions:
     first = output[0] if isinstance(output, Sequence) and output else output
     if not (isinstance(first, Mapping) and {"labels", "scores"} <= set(first)):
-        return Predictions(reason=f"The output is no detection but {describe(output)}.")
+        return Predictions(reason=f"The output is not a detection but {describe(output)}.")
     scores, labels = first["scores"].tolist(), first["labels"].tolist()
     found = sorted(zip(scores, labels, strict=True), reverse=True)
     sure = [(score, label) for score, label in found if score >= DETECTION_SCORE]
@@ -188,7 +184,7 @@ def _detection(model: LoadedModel, output: Any, note: str) -> Predictions:
     text = f"{len(sure)} object{'s' * (len(sure) != 1)} with a score of {DETECTION_SCORE} or more"
     below = len(found) - len(sure)
     return Predictions(
-        reason="The model finds objects, it does not classify the picture.",
+        reason="The model finds objects, it does not classify the image.",
         summary=f"{text}{': ' if names else ''}{', '.join(names)}{more}; {below} below.",
         note=note,
     )
@@ -197,7 +193,7 @@ def _detection(model: LoadedModel, output: Any, note: str) -> Predictions:
 def _flow(output: Any, note: str) -> Predictions:
     last = output[-1] if isinstance(output, Sequence) and output else output
     if not isinstance(last, Tensor) or last.ndim != 4 or last.shape[1] != 2:
-        return Predictions(reason=f"The output is no optical flow but {describe(output)}.")
+        return Predictions(reason=f"The output is not an optical flow but {describe(output)}.")
     length = last[0].detach().float().norm(dim=0)
     return Predictions(
         reason="The model gives a shift of every pixel, no classes.",

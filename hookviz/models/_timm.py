@@ -27,23 +27,24 @@ from hookviz.models._weights_cache import CONNECT_SECONDS
 __all__ = ["Timm"]
 
 _HUB = "huggingface.co"
-PREFIX = "timm:"
 
 
 class Timm(ModelSource):
     """timm's models: "timm:NAME"."""
 
+    prefix = "timm:"
+
     def recognises(self, model: object) -> bool:
         """A name with the prefix."""
-        return isinstance(model, str) and model.strip().lower().startswith(PREFIX)
+        return isinstance(model, str) and model.strip().lower().startswith(self.prefix)
 
     def names(self, search: str) -> list[str]:
         """Names for a search that begins with the prefix; there are too many to list unasked."""
         if not self.recognises(search):
             return []
-        words = search.strip()[len(PREFIX) :].lower().split()
+        words = _plain(search).lower().split()
         names = _timm().list_models()
-        return [f"{PREFIX}{name}" for name in names if all(word in name for word in words)]
+        return [f"{Timm.prefix}{name}" for name in names if all(word in name for word in words)]
 
     def weights(self, name: str) -> list[WeightsInfo]:
         """The one that the name stands for; other weights of timm's are part of the name."""
@@ -91,7 +92,7 @@ class Timm(ModelSource):
         elif isinstance(weights, str) and weights.strip().upper() in ("AUTO", "DEFAULT"):
             if request.num_classes is not None:
                 raise ModelError(
-                    "num_classes goes with weights=None or a checkpoint of one's own; timm's "
+                    "num_classes goes with weights=None or a checkpoint of your own; timm's "
                     "weights have their own number of classes."
                 )
             (module, text), note = _pretrained(name), ""
@@ -120,7 +121,7 @@ class Timm(ModelSource):
 
 
 def _plain(name: str) -> str:
-    return name.strip()[len(PREFIX) :].strip()
+    return name.strip()[len(Timm.prefix) :].strip()
 
 
 def _imagenet(classes: int | None) -> tuple[str, ...]:
@@ -156,7 +157,7 @@ def _buildable(name: str) -> Buildable:
             remedy=did_you_mean(name, choices) or did_you_mean(base, choices) or None,
         )
     return Buildable(
-        f"{PREFIX}{name}",
+        f"{Timm.prefix}{name}",
         lambda **options: cast("nn.Module", timm.create_model(name, pretrained=False, **options)),
         int(getattr(timm.get_pretrained_cfg(name), "num_classes", 1000) or 1000),
         convert=_convert,

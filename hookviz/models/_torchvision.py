@@ -283,7 +283,7 @@ class Torchvision(ModelSource):
             return _from_content(arch, *own_content(weights, arch.name), request)
         if request.num_classes is not None:
             raise ModelError(
-                "num_classes goes with weights=None or a checkpoint of one's own; torchvision's "
+                "num_classes goes with weights=None or a checkpoint of your own; torchvision's "
                 "weights have their own number of classes."
             )
         if isinstance(weights, str) and weights.strip().lower() == "bundled":
@@ -302,71 +302,70 @@ class Torchvision(ModelSource):
         return _from_member(arch, member, arch.build_filled(member, state))
 
 
+def _loaded(arch: Architecture, module: nn.Module, weights: str, **facts: Any) -> LoadedModel:
+    preprocess = None if arch.default is None else _preprocess_for(module, arch.default)
+    return LoadedModel(
+        module=module,
+        name=arch.name,
+        weights=weights,
+        trained=weights != "none",
+        task=arch.task,
+        builder=arch.name,
+        **{"preprocess": preprocess, **facts},
+    )
+
+
 def _from_member(arch: Architecture, member: Any, module: nn.Module) -> LoadedModel:
     names = categories_of(member)
     missing = ""
     if not names and arch.task in ("classification", "video"):
         missing = f"No classifier: the weights {member.name} have none that was trained."
-    return LoadedModel(
-        module=module,
-        name=arch.name,
-        weights=member.name,
-        trained=True,
+    return _loaded(
+        arch,
+        module,
+        member.name,
         preprocess=member.transforms(),
         categories=names,
         note=missing,
         documentation=documentation(member),
-        task=arch.task,
-        builder=arch.name,
         no_classifier=missing,
     )
 
 
 def _untrained(arch: Architecture, request: Request) -> LoadedModel:
-    options: dict[str, Any] = {}
-    if "image_size" in arch.options:  # the size that the preprocessing shown ends in
-        options["image_size"] = min_size(arch.name)[0]
-    return LoadedModel(
-        module=arch.buildable.build(request.num_classes, **options),
-        name=arch.name,
-        weights="none",
-        trained=False,
-        preprocess=None if arch.default is None else arch.default.transforms(),
-        note=UNTRAINED,
-        task=arch.task,
-        builder=arch.name,
+    # Of the size that the preprocessing shown ends in.
+    size: dict[str, Any] = (
+        {"image_size": min_size(arch.name)[0]} if "image_size" in arch.options else {}
     )
+    module = arch.buildable.build(request.num_classes, **size)
+    return _loaded(arch, module, "none", note=UNTRAINED)
 
 
 def _from_content(arch: Architecture, content: Any, source: str, request: Request) -> LoadedModel:
-    """A torchvision architecture with a checkpoint of one's own."""
+    """A torchvision architecture with the user's checkpoint."""
     fitted = fit_builder(
         arch.buildable, content, source, strict=request.strict, num_classes=request.num_classes
     )
     names = class_names(content, fitted.classes)
     note = fitted.note
-    if not names and arch.default is not None:
+    if not names and arch.default is not None and not fitted.no_classifier:
         theirs = categories_of(arch.default)
-        if len(theirs) == fitted.classes and not fitted.no_classifier:
+        if len(theirs) == fitted.classes:
             names = theirs
             assumed = f"Class names assumed to be those of torchvision's {arch.default.name}."
             note = f"{assumed} {note}".strip()
-    return LoadedModel(
-        module=fitted.module,
-        name=arch.name,
-        weights=fitted.report.label,
-        trained=True,
-        preprocess=None if arch.default is None else _preset_for(fitted.module, arch.default),
+    return _loaded(
+        arch,
+        fitted.module,
+        fitted.report.label,
         categories=() if fitted.no_classifier else names,
         note=note,
-        task=arch.task,
-        builder=arch.name,
         no_classifier=fitted.no_classifier,
         report=fitted.report,
     )
 
 
-def _preset_for(module: nn.Module, member: Any) -> Any:
+def _preprocess_for(module: nn.Module, member: Any) -> Any:
     """A member's preprocessing, ending in the one size that the module takes."""
     preset = member.transforms()
     size = fixed_size(module)

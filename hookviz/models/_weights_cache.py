@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from hookviz._text import bytes_text
 from hookviz.errors import RunCancelled, WeightsError
 from hookviz.models._checkpoint import read_checkpoint
 
@@ -135,20 +136,15 @@ def _fetch_checked(
     """Fetch into ``partial``; once more from the start if what was resumed proves wrong."""
     resumed = partial.stat().st_size > 0
     _fetch(url, partial, report, cancelled)
-    found = _sha256(partial)
+    found = file_hash(partial, cancelled)
     if resumed and expected and not found.startswith(expected):
         partial.write_bytes(b"")
         _fetch(url, partial, report, cancelled)
-        found = _sha256(partial)
+        found = file_hash(partial, cancelled)
     if not found.startswith(expected):
         raise _RefusedError(
             f"its SHA-256 begins with {found[: len(expected)]}, expected {expected}"
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fetch(url: str, partial: Path, report: Progress, cancelled: Callable[[], bool]) -> None:
@@ -200,7 +196,7 @@ def _fetch_once(url: str, partial: Path, report: Progress, cancelled: Callable[[
             raise _RefusedError("the server answered with a web page instead of the file")
         free = shutil.disk_usage(partial.parent).free
         if total - start > free:
-            raise _RefusedError(f"it needs {total / 1e6:.0f} MB and {free / 1e6:.0f} MB are free")
+            raise _RefusedError(f"it needs {bytes_text(total)} and {bytes_text(free)} are free")
         with partial.open("r+b") as file:
             file.truncate(start)
             file.seek(start)

@@ -1,18 +1,25 @@
-"""Activations as pictures: honest, readable, fast.
+"""Activations as figures: honest, readable, fast.
 
 In: Activations or tensors, GridOptions. Out: matplotlib Figures and single-channel arrays.
 Must not know: models, hooks, files, widgets.
 """
 
-from hookviz.render._channels import ChannelPicture, channel_pictures, single_channel
-from hookviz.render._checks import parse_channels
-from hookviz.render._colours import ColourTable, choose_cmap, colour_table, palette
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._layout import Arranged, arrange
+from hookviz.render._arrange import Arranged, arrange
+from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
+from hookviz.render._draw import draw, feature_grid, page_count
+from hookviz.render._kinds import (
+    Drawing,
+    FigureFacts,
+    FigureKind,
+    Subject,
+    figure_kind,
+    figure_kinds,
+    register,
+)
 from hookviz.render._levels import Levels, to_levels
 from hookviz.render._measure import Extents, extents, moments
-from hookviz.render._options import GridOptions
-from hookviz.render._pictures import draw, feature_grid, page_count
+from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
+from hookviz.render._palette import ColorTable, Flag, choose_cmap, color_table, packed, palette
 from hookviz.render._scaling import Scaling, scaling, shared_range
 from hookviz.render._statistics import (
     ChannelStatistics,
@@ -23,29 +30,37 @@ from hookviz.render._statistics import (
 
 __all__ = [
     "Arranged",
-    "ChannelPicture",
+    "ChannelImage",
     "ChannelStatistics",
-    "ColourTable",
+    "ColorTable",
     "Drawing",
+    "DrawingOptions",
     "Extents",
+    "FigureFacts",
+    "FigureKind",
+    "Flag",
     "GridOptions",
     "Levels",
-    "PictureFacts",
     "Scaling",
+    "SingleChannels",
+    "Subject",
     "arrange",
-    "channel_pictures",
     "channel_statistics",
     "choose_cmap",
-    "colour_table",
+    "color_table",
     "draw",
     "draw_statistics",
     "extents",
     "feature_grid",
+    "figure_kind",
+    "figure_kinds",
     "layer_statistics",
     "moments",
+    "packed",
     "page_count",
     "palette",
     "parse_channels",
+    "register",
     "scaling",
     "shared_range",
     "single_channel",

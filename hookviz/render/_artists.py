@@ -1,7 +1,4 @@
-"""The pieces that matplotlib draws: the figure, a mosaic shown pixel for pixel, small texts.
-
-In: arrays of colours, labels. Out: artists on a Figure. Must not know: tensors, layers, options.
-"""
+"""The pieces that matplotlib draws: the figure, a mosaic shown pixel for pixel, small texts."""
 
 from __future__ import annotations
 
@@ -23,12 +20,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.render._typeset import Label
+from hookviz.render._glyphs import Label
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
-
-__all__ = ["Captions", "GridFigure", "Mosaic", "add_mosaic", "figure_of", "pixels_of", "png_of"]
 
 
 class GridFigure(Figure):
@@ -96,7 +91,7 @@ class Mosaic(AxesImage):
         self._upturned = np.ascontiguousarray(rgba[::-1])
 
     def get_array(self) -> Any:
-        """See matplotlib: the colours shown."""
+        """See matplotlib: the colors shown."""
         return super().get_array() if self._rgba is None else self._rgba
 
     def set_data(self, A: Any) -> None:  # noqa: N803  # matplotlib's name for it
@@ -125,8 +120,8 @@ class Mosaic(AxesImage):
         return self._upturned, round(box.x0), round(box.y0), IdentityTransform()
 
 
-class PictureAxes(Axes):
-    """Axes made without the grid lines that a picture never has, which halves their cost."""
+class PlainAxes(Axes):
+    """Axes made without the grid lines that a figure never has, which halves their cost."""
 
     _ready = False
 
@@ -174,7 +169,7 @@ def add_axes(figure: Figure, left: int, top: int, width: int, height: int) -> Ax
         width / figure.bbox.width,
         height / figure.bbox.height,
     )
-    axes = PictureAxes(figure, fractions)
+    axes = PlainAxes(figure, fractions)
     axes._ready = True  # noqa: SLF001  # its own flag
     figure.add_axes(axes)
     return axes
@@ -210,7 +205,7 @@ class Captions(Artist):
             label.x / figure.bbox.width,
             (height - label.y) / figure.bbox.height,
             label.text,
-            color=label.colour,
+            color=label.color,
             fontproperties=label.face.properties,
             horizontalalignment="right" if label.right else "left",
             verticalalignment="baseline",
@@ -246,12 +241,12 @@ class Captions(Artist):
         if isinstance(renderer, RendererAgg):
             cover, start, above = face.inked(label.text)
             ink = np.empty((*cover.shape, 4), np.uint8)
-            ink[..., :3] = [round(255 * c) for c in label.colour[:3]]
+            ink[..., :3] = [round(255 * c) for c in label.color[:3]]
             ink[..., 3] = cover[::-1]
             bottom = int(height) - round(label.y * zoom) - (len(cover) - above)
             renderer.draw_image(context, round(left) + start, bottom, ink)
         else:
-            context.set_foreground(label.colour, isRGBA=True)
+            context.set_foreground(label.color, isRGBA=True)
             y = label.y * zoom
             y = y if renderer.flipy() else height - y
             renderer.draw_text(context, left, y, label.text, face.properties, 0.0, False)

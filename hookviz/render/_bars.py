@@ -1,118 +1,70 @@
-"""Vectors as bars, the largest by name.
-
-In: an arranged vector. Out: a Drawing. Must not know: models, files, widgets.
-"""
+"""Vectors as bars, the largest by name."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from torch import Tensor
 
-from hookviz.activation import Activation
-from hookviz.errors import RenderError
 from hookviz.render._artists import add_axes
-from hookviz.render._colours import colour_table, palette
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._heading import heading, legend_of, page_sentence
-from hookviz.render._layout import Arranged
+from hookviz.render._kinds import Drawing, FigureKind, Subject, register
 from hookviz.render._measure import Numbers, extents, fetch
-from hookviz.render._options import GridOptions
-from hookviz.render._page import Sheet, ticks
+from hookviz.render._number_format import middle_ellipsis, value
+from hookviz.render._palette import ColorTable, Flag, color_table
 from hookviz.render._scaling import scaling
 from hookviz.render._selection import choose_channels, page_of
-from hookviz.render._wording import middle_ellipsis, value
+from hookviz.render._sheet import Sheet, legend_of, page_sentence, ticks
 
-__all__ = ["bare_axes", "draw_bars", "plain_units"]
-
-_NAMED = 10
+_NAMED = 10  # of the largest values, where ``top`` asks for no other number
 _ALL_NAMED = 24  # so few that a list alone shows them all
 
 
-def draw_bars(
-    source: Activation | Tensor,
-    arranged: Arranged,
-    options: GridOptions,
-    facts: PictureFacts | None,
-    categories: tuple[str, ...],
-) -> Drawing:
-    """A profile of all values, and under it the largest by name.
-
-    Args:
-        source: What is drawn, for the title.
-        arranged: Its values as (C, 1, 1).
-        options: How; a vector takes one page whatever ``per_page`` says.
-        facts: For the title.
-        categories: Names, used where there is one for each value.
-    """
-    if options.opacity > 0:
-        raise RenderError(
-            f"overlay needs maps, but shape {arranged.shape} holds single values.",
-            remedy="Draw it without overlay.",
-            code="overlay-needs-maps",
-        )
-    if options.scale in ("auto", "channel"):
-        options = options.replace(scale="layer")  # a value alone has no range, bars need no middle
+def draw_bars(subject: Subject) -> Drawing:
+    """A profile of all values, and under it the largest by name."""
+    subject.behind()  # bars have no place on the image
+    if subject.options.scale in ("auto", "channel"):
+        # A value alone has no range, and bars need no middle.
+        subject = replace(subject, options=subject.options.replace(scale="layer"))
+    arranged, options = subject.arranged, subject.options
     found = extents(arranged.maps)
     scale = scaling(arranged, found, options)
-    chosen = page_of("bars", choose_channels(arranged, found, options), options)
+    chosen = page_of(choose_channels(arranged, found, options), options, paged=False)
     values = fetch(arranged.maps.flatten())[list(chosen)]
-    table = colour_table("viridis")
+    table = color_table("viridis")
     dead = int((values == 0).sum())
-    sentences = (
+    said = (
         page_sentence(arranged, len(chosen), len(chosen), options, 1),
         scale.sentence.replace("one scale for the layer: ", ""),
         f"axes {arranged.statement}",
         *arranged.notes,
         f"{dead} of them zero" if dead else "",
     )
-    legend = legend_of(found, scale, table)
-    colours = palette(options.style)
-    sheet = Sheet(heading(source, arranged, sentences, options, facts, legend), options, colours)
-    named = _largest(values, len(values) if len(values) <= _ALL_NAMED else options.top or _NAMED)
-    if len(values) <= _ALL_NAMED:
-        named = np.arange(len(values))
-    profile = sheet.px(120) if len(values) > _ALL_NAMED else 0
-    line, gap = sheet.px(13), sheet.px(30) if profile else 0
-    figure = sheet.open(profile + gap + line * len(named))
+    sheet = Sheet(options)
+    few = len(values) <= _ALL_NAMED
+    named = np.arange(len(values)) if few else _largest(values, options.top or _NAMED)
+    profile, gap = (0, 0) if few else (sheet.px(120), sheet.px(30))
+    line = sheet.px(13)
+    header = subject.header(said, legend_of(found, scale, table))
+    figure = sheet.open(header, profile + gap + line * len(named))
     low, high = scale.ends or (0.0, 0.0)
     ends = (min(0.0, low), max(0.0, high))
-    flags = {name: _rgb(table.flags[row]) for name, row in (("nan", 5), ("+", 4), ("-", 3))}
     if profile:
-        _profile(sheet, figure, values, chosen, ends, profile, flags)
+        _profile(sheet, figure, values, chosen, ends, profile, table)
         sheet.write("largest", sheet.margin, sheet.top + profile + gap - sheet.px(5), 7.5)
-    names = [_name(chosen[i], len(found.low), categories) for i in named]
+    names = [_name(chosen[i], len(found.low), subject.categories) for i in named]
     shown = values[named][np.isfinite(values[named])]
     reach = (min(0.0, shown.min(initial=0.0)), max(0.0, shown.max(initial=0.0)))
     reach = (max(reach[0], ends[0]), min(reach[1], ends[1]))
     _list(sheet, figure, names, values[named], reach, sheet.top + profile + gap, line)
     sheet.close(figure)
-    return Drawing(
-        figure=figure,
-        channels=chosen,
-        page=0,
-        pages=1,
-        total=len(chosen),
-        kind="bars",
-        scale=scale.sentence,
-        vmin=low,
-        vmax=high,
-        tile_ranges=tuple((low, high) for _ in chosen),
-        tile_extents=tuple((float(found.low[c]), float(found.high[c])) for c in chosen),
-        cmap=table.name,
-        nan=int(found.nan.sum()),
-        posinf=int(found.posinf.sum()),
-        neginf=int(found.neginf.sum()),
-        below=scale.below,
-        above=scale.above,
-        dead=tuple(int(c) for c in found.dead.nonzero()[0]),
-        layout=arranged.statement,
-        notes=arranged.notes,
-        options=options,
-    )
+    return subject.drawing(figure, found, chosen, cmap=table.name, scale=scale)
+
+
+register(FigureKind("bars", draw_bars, "value", "value", paged=False))
 
 
 def _largest(values: Numbers, count: int) -> np.ndarray:
@@ -123,11 +75,6 @@ def _largest(values: Numbers, count: int) -> np.ndarray:
 
 def _name(channel: int, count: int, categories: tuple[str, ...]) -> str:
     return f"{channel}  {categories[channel]}" if len(categories) == count else str(channel)
-
-
-def _rgb(colour: np.ndarray) -> tuple[float, float, float, float]:
-    r, g, b = (float(c) / 255 for c in colour)
-    return (r, g, b, 1.0)
 
 
 def plain_units(ends: tuple[float, float]) -> float:
@@ -161,7 +108,7 @@ def _profile(
     chosen: tuple[int, ...],
     ends: tuple[float, float],
     height: int,
-    flags: dict[str, tuple[float, float, float, float]],
+    table: ColorTable,
 ) -> None:
     """Every value as a bar, in the order chosen; peaks stay where bars are thinner than a pixel."""
     palette = sheet.palette
@@ -185,10 +132,10 @@ def _profile(
         if part.any():
             axes.stairs(part.clip(low, high), edges, fill=True, color=palette.accent, linewidth=0)
     axes.axhline(0.0, color=palette.muted, linewidth=0.6)
-    bad = (("nan", np.isnan(values)), ("+", np.isposinf(values)), ("-", np.isneginf(values)))
-    for name, where in bad:
-        for at in np.flatnonzero(where)[:500]:
-            axes.axvspan(at, at + 1, color=flags[name], linewidth=0.8)
+    tests = ((Flag.NAN, np.isnan), (Flag.POSINF, np.isposinf), (Flag.NEGINF, np.isneginf))
+    for flag, test in tests:
+        for at in np.flatnonzero(test(values))[:500]:
+            axes.axvspan(at, at + 1, color=tuple(table.flags[flag] / 255), linewidth=0.8)
     base = sheet.top + height + sheet.px(9)
     ordered = chosen == tuple(range(chosen[0], chosen[0] + len(chosen)))
     places = MaxNLocator(nbins=10, integer=True).tick_values(0, len(values))

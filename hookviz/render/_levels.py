@@ -1,13 +1,13 @@
-"""The one place where a tensor becomes a picture.
+"""Values to levels: uint8 from 0 at the low end of a range to 255 at its high end, and flags.
 
-In: (n, H, W) maps on any device, and the range that each is to show. Out: uint8 levels, 0 for the
-range's low end and 255 for its high end, with flags for what has no level. Must not know:
-colours, figures, what the maps are.
+The values are scaled where the tensor is; only levels leave its device. Nothing here depends on
+torch's default device or dtype, and no tensor is kept between calls.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,11 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz.render._measure import widened
-
-__all__ = ["ABOVE", "BELOW", "NAN", "NEGINF", "POSINF", "Levels", "to_levels"]
-
-BELOW, ABOVE, NEGINF, POSINF, NAN = 1, 2, 3, 4, 5
-"""Flags: clipped at the low end, clipped at the high end, −Inf, +Inf, NaN."""
+from hookviz.render._palette import Flag
 
 _NARROW = (
     torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int16, torch.bool,
@@ -34,13 +30,21 @@ class Levels:
     """A page of maps as levels, off the device.
 
     Attributes:
-        levels: (n, h, w) uint8; level k stands for low + k / 255 · (high − low).
-        flags: (n, h, w) uint8, 0 where the level counts, else one of the flags; None where every
+        levels: (n, h, w) or (n, 3, h, w) uint8; level k stands for low + k / 255 · (high − low).
+        flags: Of the same shape, 0 where the level counts, else a Flag; None where every
             level counts.
     """
 
     levels: NDArray[np.uint8]
     flags: NDArray[np.uint8] | None
+
+
+def take(maps: Tensor, channels: Sequence[int]) -> Tensor:
+    """Those channels of (C, H, W); a view where they are neighbors."""
+    first = channels[0]
+    if list(channels) == list(range(first, first + len(channels))):
+        return maps[first : first + len(channels)]
+    return maps.index_select(0, torch.tensor(channels, device=maps.device))
 
 
 def to_levels(
@@ -55,7 +59,7 @@ def to_levels(
     """Scale on the tensor's own device; only uint8 leaves it.
 
     Args:
-        maps: (n, H, W), any real dtype.
+        maps: (n, H, W), any real dtype; or (n, 3, H, W), whose three share a range.
         low: (n,) value of level 0 in each map.
         high: (n,) value of level 255. Where it equals ``low``, that value has level 128.
         flagged: Whether any value may be outside the range or not finite.
@@ -63,6 +67,15 @@ def to_levels(
             leaves it. Flags of NaN and infinities never vanish in shrinking.
         shrink: "mean" or "nearest".
     """
+    if maps.dim() == 4:
+        count = maps.shape[1]
+        flat = to_levels(
+            maps.flatten(0, 1), low.repeat(count), high.repeat(count),
+            flagged=flagged, size=size, shrink=shrink,
+        )  # fmt: skip
+        shape = (*maps.shape[:2], *flat.levels.shape[1:])
+        marks = None if flat.flags is None else flat.flags.reshape(shape)
+        return Levels(flat.levels.reshape(shape), marks)
     height, width = maps.shape[1:]
     target = (height, width) if size is None else (min(size[0], height), min(size[1], width))
     smaller = target != (height, width)
@@ -79,8 +92,8 @@ def to_levels(
         units = torch.where(flags > 0, 0.0, units)
     if flags is not None:
         edge = 0.5 / 255  # half a level outside the range still rounds to the end's level
-        flags = torch.where((flags == 0) & (units < -edge * 1e-3), BELOW, flags)
-        flags = torch.where((flags == 0) & (units > 1 + edge * 1e-3), ABOVE, flags)
+        flags = torch.where((flags == 0) & (units < -edge * 1e-3), int(Flag.BELOW), flags)
+        flags = torch.where((flags == 0) & (units > 1 + edge * 1e-3), int(Flag.ABOVE), flags)
     levels = units.mul_(255).round_().clamp_(0, 255).to(torch.uint8).cpu().numpy()
     if flags is None:
         return Levels(levels, None)
@@ -151,9 +164,9 @@ def _not_finite(maps: Tensor) -> Tensor:
     values = maps.float() if maps.dtype is not torch.float64 else maps
     if maps.dtype is torch.float64 and maps.device.type == "mps":
         values = maps.float()
-    flags = torch.where(values.isnan(), NAN, flags)
-    flags = torch.where(values == math.inf, POSINF, flags)
-    return torch.where(values == -math.inf, NEGINF, flags)
+    flags = torch.where(values.isnan(), int(Flag.NAN), flags)
+    flags = torch.where(values == math.inf, int(Flag.POSINF), flags)
+    return torch.where(values == -math.inf, int(Flag.NEGINF), flags)
 
 
 def _shrunk(

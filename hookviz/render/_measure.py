@@ -1,8 +1,4 @@
-"""What the values of a layer are, channel by channel, counted where the tensor is.
-
-In: (C, H, W) maps on any device, in any real dtype. Out: a few numbers per channel as float64
-arrays. Must not know: colours, figures, options.
-"""
+"""What the values of a layer are, channel by channel, counted where the tensor is."""
 
 from __future__ import annotations
 
@@ -12,19 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-__all__ = [
-    "Extents",
-    "Moments",
-    "clipped",
-    "correlation",
-    "extents",
-    "fetch",
-    "histogram",
-    "moments",
-    "percentiles",
-    "widened",
-]
 
 Numbers = NDArray[np.float64]
 
@@ -259,3 +242,67 @@ def histogram(maps: Tensor, low: float, high: float, bins: int) -> NDArray[np.in
         part = ((values / 2 - half_low) / half_range * bins).long().clamp(0, bins - 1)
         counts += torch.bincount(part, minlength=bins).cpu().numpy()
     return counts
+
+
+def _finite(maps: Tensor) -> tuple[Tensor, Tensor]:
+    wide = widened(maps)
+    finite = wide.isfinite()
+    return torch.where(finite, wide, 0.0), finite
+
+
+def _magnitude(found: Extents) -> float:
+    whole = found.whole or (0.0, 0.0)
+    return max(abs(whole[0]), abs(whole[1])) or 1.0
+
+
+def mean_map(maps: Tensor, found: Extents) -> Tensor:
+    """(H, W) mean of the finite values; NaN where there is none."""
+    values, finite = _finite(maps)
+    size = _magnitude(found)  # so that no sum overflows
+    return (values / size).sum(0) / finite.sum(0) * size
+
+
+def max_map(maps: Tensor) -> Tensor:
+    """(H, W) largest finite value; NaN where there is none."""
+    wide = widened(maps)
+    finite = wide.isfinite()
+    top = torch.where(finite, wide, -torch.inf).amax(0)
+    return torch.where(finite.any(0), top, torch.nan)
+
+
+def principal_components(maps: Tensor, found: Extents) -> tuple[Tensor, float]:
+    """The three directions in channel space along which the places differ most.
+
+    Args:
+        maps: (C, H, W).
+        found: Their extents.
+
+    Returns:
+        (3, H, W) scores of each place, on the maps' device, in units of the layer's largest
+        magnitude; zero for components that do not exist. The sign of each is the one whose
+        scores have a positive skew, so that it does not depend on the solver. And the share of
+        the variance that they explain together, 0 to 1.
+    """
+    values, _ = _finite(maps)
+    flat = (values / _magnitude(found)).flatten(1)
+    flat = flat - flat.mean(1, keepdim=True)
+    channels, places = flat.shape
+    small = flat @ flat.T if channels <= places else flat.T @ flat
+    powers, vectors = torch.linalg.eigh(small)
+    kept = min(3, powers.shape[0])
+    vectors = vectors[:, -kept:].flip(1)
+    powers = powers.clamp(min=0)
+    if channels <= places:
+        scores = vectors.T @ flat
+    else:
+        scores = vectors.T * powers[-kept:].flip(0).sqrt()[:, None]
+    total = powers.sum()
+    # Components that are rounding alone would show noise stretched to full color.
+    real = powers[-kept:].flip(0) > total * 1e-12
+    scores = torch.where(real[:, None], scores, 0.0)
+    sign = scores.pow(3).sum(1).sign()
+    scores = scores * torch.where(sign == 0, 1.0, sign)[:, None]
+    if kept < 3:
+        scores = torch.cat([scores, scores.new_zeros(3 - kept, places)])
+    explained = powers[-kept:].sum() / total.clamp(min=1e-300)
+    return scores.reshape(3, *maps.shape[1:]), float(explained)

@@ -1,25 +1,20 @@
-"""How a page of pictures is to look.
-
-In: what the user chose. Out: a frozen, checked GridOptions that goes into a PNG's text keys and
-back. Must not know: tensors, or how anything is drawn.
-"""
+"""How a figure is to look: the options, and whether each value that the user gave is legal."""
 
 from __future__ import annotations
 
 import json
+import math
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from hookviz.errors import RenderError, did_you_mean
-from hookviz.render._checks import number, one_of, pair, parse_channels, whole
-from hookviz.render._colormaps import colormaps
+from hookviz.render._palette import colormaps
 
-__all__ = ["LAYOUTS", "ORDERS", "SCALES", "SUMMARIES", "GridOptions"]
-
-Scale = Literal[
-    "auto", "channel", "layer", "shared", "symmetric", "percentile", "fixed"
-]  # how values become colours
-Layout = Literal[
+Scale = Literal["auto", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
+Axes = Literal[
     "auto",
     "maps",
     "channels-last",
@@ -29,16 +24,64 @@ Layout = Literal[
     "volume",
     "volume-channels-last",
     "attention",
-]  # which axes are what
+]
+Style = Literal["light", "dark"]
+Shrink = Literal["mean", "nearest"]
 
 SCALES: tuple[str, ...] = get_args(Scale)
-LAYOUTS: tuple[str, ...] = get_args(Layout)
-ORDERS: tuple[str, ...] = ("index", "mean", "max", "variance", "sparsity", "similarity")
+AXES: tuple[str, ...] = get_args(Axes)
+ORDERS: tuple[str, ...] = ("index", "mean", "max", "variance", "sparsity", "norm", "similarity")
 SUMMARIES: tuple[str, ...] = ("mean", "max", "pca")
-STYLES: tuple[str, ...] = ("light", "dark")
-SHRINKS: tuple[str, ...] = ("mean", "nearest")
 
+# The smallest legal value of each whole number.
+_WHOLE = {
+    "per_page": 1, "page": 0, "sample": 0, "frame": 0, "top": 1, "ncols": 1, "width": 200,
+    "input_channel": 0, "output_channel": 0,
+}  # fmt: skip
+_LEGAL: dict[str, tuple[str | None, ...]] = {
+    "scale": SCALES,
+    "axes": AXES,
+    "shrink": get_args(Shrink),
+    "style": (None, *get_args(Style)),
+}
 _MAX_PIXELS_WIDE = 20_000
+_INCHES = 1.5  # narrower figures have no room beside a colorbar's texts
+_MAX_CHANNEL = 10_000_000  # more than any layer has; a range of more would fill the memory
+
+
+class DrawingOptions(TypedDict, total=False):
+    """The fields of `GridOptions` as keyword arguments, for editors and type checkers."""
+
+    figure: str
+    per_page: int
+    page: int
+    channels: str | Sequence[int] | None
+    order: str
+    descending: bool | None
+    top: int | None
+    hide_dead: bool
+    cmap: Any
+    scale: Scale
+    vmin: float | None
+    vmax: float | None
+    percentile: tuple[float, float]
+    sample: int
+    frame: int | None
+    axes: Axes
+    grid: tuple[int, int] | None
+    input_channel: int | None
+    output_channel: int | None
+    style: Style | None
+    width: int
+    dpi: float
+    ncols: int | None
+    shrink: Shrink
+    show_input: bool
+    overlay: bool | float
+    summary: str
+    colorbar: bool
+    labels: bool
+    title: str | None
 
 
 @dataclass(frozen=True)
@@ -46,11 +89,14 @@ class GridOptions:
     """What is drawn of a layer, and how. Frozen; ``replace(...)`` makes a changed copy.
 
     Attributes:
+        figure: "auto" draws what the record holds (maps, tokens, bars …); "statistics" draws a
+            histogram, numbers and the range of every channel.
         per_page: Maps on one page, at least 1.
         page: Which page, from 0.
         channels: Only these, in this order: "0-15,42" or a sequence of indices; None is all.
         order: "index" (or the order of ``channels``), "mean", "max", "variance", "sparsity"
-            (share of zeros) or "similarity:17" (correlation with channel 17).
+            (share of zeros), "norm" (root mean square) or "similarity:17" (correlation with
+            channel 17).
         descending: Largest first; None is smallest first for "index", largest first otherwise.
         top: Only the first ``top`` after ordering; for vectors, how many bars are named.
         hide_dead: Leave out channels that are zero everywhere.
@@ -65,21 +111,25 @@ class GridOptions:
         percentile: The two percentiles of "percentile", 0 to 100.
         sample: Which sample of a batch, from 0.
         frame: Which frame of a volume, from 0; None is the middle one.
-        layout: Which axes are what; "auto" reads it from the layer's type and the shape, and the
-            figure states it.
+        axes: Which axes are what; "auto" takes what the run, the layer's type and the shape say,
+            and the figure states it.
         grid: (rows, columns) of a transformer's patch grid where it cannot be found.
-        style: "light" or "dark", which pin every colour and the font; None follows
+        input_channel: Filters only: the input channel whose kernels are drawn; None is the first
+            of each group, or all three as colors where there are three.
+        output_channel: Filters only: draw all kernels of this output channel, the strongest input
+            channels first.
+        style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
         dpi: Pixels per inch; text has the same size in points whatever it is.
         ncols: Maps in a row; None chooses.
         shrink: What a pixel shows where a map is larger than its tile: "mean" of the activations
             under it, or the "nearest" one.
-        show_input: Put the picture that the network saw beside the grid.
-        overlay: Lay each map over that picture; a number from 0 to 1 is the map's opacity
+        show_input: Put the image that the network saw beside the grid.
+        overlay: Lay each map over that image; a number from 0 to 1 is the map's opacity
             (True is 0.55).
         summary: "none", or one or more of "mean", "max", "pca", joined by commas.
-        colorbar: Draw the colourbar.
+        colorbar: Draw the colorbar.
         labels: Write each channel's index.
         title: Instead of the layer's name.
 
@@ -92,6 +142,7 @@ class GridOptions:
         True
     """
 
+    figure: str = "auto"
     per_page: int = 64
     page: int = 0
     channels: str | tuple[int, ...] | None = None
@@ -100,19 +151,21 @@ class GridOptions:
     top: int | None = None
     hide_dead: bool = False
     cmap: str = "auto"
-    scale: str = "auto"
+    scale: Scale = "auto"
     vmin: float | None = None
     vmax: float | None = None
     percentile: tuple[float, float] = (1.0, 99.0)
     sample: int = 0
     frame: int | None = None
-    layout: str = "auto"
+    axes: Axes = "auto"
     grid: tuple[int, int] | None = None
-    style: str | None = None
+    input_channel: int | None = None
+    output_channel: int | None = None
+    style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
     ncols: int | None = None
-    shrink: str = "mean"
+    shrink: Shrink = "mean"
     show_input: bool = False
     overlay: bool | float = False
     summary: str = "none"
@@ -122,35 +175,39 @@ class GridOptions:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "per_page", whole("per_page", self.per_page, low=1))
-        set_(self, "page", whole("page", self.page))
-        set_(self, "sample", whole("sample", self.sample))
-        set_(self, "width", whole("width", self.width, low=200, high=_MAX_PIXELS_WIDE))
-        for name in ("frame", "top", "ncols"):
+        for name, low in _WHOLE.items():
             value = getattr(self, name)
-            if value is not None:
-                set_(self, name, whole(name, value, low=0 if name == "frame" else 1))
+            if value is not None or getattr(GridOptions, name) is not None:
+                high = _MAX_PIXELS_WIDE if name == "width" else None
+                set_(self, name, whole(name, value, low, high))
         set_(self, "dpi", number("dpi", self.dpi, low=20.0, high=1200.0))
         for name in ("vmin", "vmax"):
             if getattr(self, name) is not None:
                 set_(self, name, number(name, getattr(self, name)))
-        one_of("scale", self.scale, SCALES)
-        one_of("layout", self.layout, LAYOUTS)
-        one_of("shrink", self.shrink, SHRINKS)
-        if self.style is not None:
-            one_of("style", self.style, STYLES)
-        self._check_cmap()
-        self._check_order()
-        self._check_range()
-        self._check_pictures()
+        for name, legal in _LEGAL.items():
+            one_of(name, getattr(self, name), legal)
+        for name in ("figure", "summary", "title"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (name == "title" and value is None):
+                raise RenderError(f"{name} is {value!r}; it must be a text.")
+        if self.width < _INCHES * self.dpi:
+            raise RenderError(
+                f"width is {self.width} pixels, which at {self.dpi:g} dpi is too narrow for texts.",
+                remedy=f"Make it at least {math.ceil(_INCHES * self.dpi)}, or dpi smaller.",
+            )
+        for part in self.summaries:
+            one_of("summary", part, ("none", *SUMMARIES))
+        if not isinstance(self.overlay, bool):
+            set_(self, "overlay", number("overlay", self.overlay, low=0.0, high=1.0))
         if self.grid is not None:
             rows, columns = pair("grid", self.grid)
             set_(self, "grid", (whole("grid", rows, low=1), whole("grid", columns, low=1)))
         if self.channels is not None:
-            if isinstance(self.channels, str):
-                parse_channels(self.channels)
-            else:
-                set_(self, "channels", parse_channels(self.channels))
+            found = parse_channels(self.channels)
+            set_(self, "channels", self.channels if isinstance(self.channels, str) else found)
+        self._check_cmap()
+        self._check_order()
+        self._check_range()
 
     def _check_cmap(self) -> None:
         name = self.cmap
@@ -171,7 +228,7 @@ class GridOptions:
         if name not in ORDERS or (name == "similarity") != reference.isdecimal():
             raise RenderError(
                 f"order is {self.order!r}; legal are 'index', 'mean', 'max', 'variance', "
-                "'sparsity' and 'similarity:K' with a channel's index for K.",
+                "'sparsity', 'norm' and 'similarity:K' with a channel's index for K.",
                 remedy=did_you_mean(name, ORDERS) or None,
             )
 
@@ -202,27 +259,31 @@ class GridOptions:
                 remedy="Give both and scale='fixed'.",
             )
 
-    def _check_pictures(self) -> None:
-        if not isinstance(self.overlay, bool):
-            object.__setattr__(self, "overlay", number("overlay", self.overlay, low=0.0, high=1.0))
-        for part in self.summaries:
-            one_of("summary", part, ("none", *SUMMARIES))
-
     @property
     def summaries(self) -> tuple[str, ...]:
         """The summary tiles asked for, in the order asked for; () for "none"."""
-        parts = [p.strip() for p in str(self.summary).split(",")]
+        parts = [p.strip() for p in self.summary.split(",")]
         return tuple(dict.fromkeys(p for p in parts if p not in ("none", "")))
 
     @property
     def opacity(self) -> float:
-        """Opacity of a map over the picture, 0 to 1; 0 where nothing is overlaid."""
+        """Opacity of a map over the image, 0 to 1; 0 where nothing is overlaid."""
         if isinstance(self.overlay, bool):
             return 0.55 if self.overlay else 0.0
         return float(self.overlay)
 
     def replace(self, **changes: Any) -> GridOptions:
-        """A copy with some values changed; unknown names raise RenderError."""
+        """A copy with some values changed.
+
+        Args:
+            **changes: Fields by name.
+
+        Returns:
+            New options, checked like any.
+
+        Raises:
+            RenderError: A name or a value is not legal.
+        """
         _known(changes)
         return replace(self, **changes)
 
@@ -234,6 +295,12 @@ class GridOptions:
     def from_json(cls, text: str) -> GridOptions:
         """The options that ``to_json`` wrote.
 
+        Args:
+            text: JSON of an object; files of earlier versions are read as well.
+
+        Returns:
+            Equal options.
+
         Raises:
             RenderError: The text is not JSON, or holds a name or value that is not legal.
         """
@@ -243,23 +310,134 @@ class GridOptions:
             raise RenderError(f"The options are not readable as JSON: {error}.") from error
         if not isinstance(found, dict):
             raise RenderError(f"The options must be a JSON object, found {type(found).__name__}.")
+        if "layout" in found:
+            found["axes"] = found.pop("layout")
         return cls.of(**found)
 
     @classmethod
-    def of(cls, **values: Any) -> GridOptions:
-        """Options from names and values, as keyword arguments of ``feature_grid`` give them."""
+    def of(cls, **values: Unpack[DrawingOptions]) -> GridOptions:
+        """Options from names and values, as keyword arguments of ``feature_grid`` give them.
+
+        Args:
+            **values: Fields by name; those not named have their defaults.
+
+        Returns:
+            The options.
+
+        Raises:
+            RenderError: A name or a value is not legal.
+        """
         _known(values)
+        given = cast("dict[str, Any]", dict(values))
         for name in ("channels", "percentile", "grid"):
-            if isinstance(values.get(name), list):
-                values[name] = tuple(values[name])
-        return cls(**values)
+            if isinstance(given.get(name), list):
+                given[name] = tuple(given[name])
+        return cls(**given)
 
 
-def _known(values: dict[str, Any]) -> None:
+def _known(values: Any) -> None:
     names = [field.name for field in fields(GridOptions)]
     for name in values:
+        if name == "layout":
+            raise RenderError("The drawing option 'layout' is called 'axes'.")
         if name not in names:
             raise RenderError(
                 f"There is no drawing option {name!r}.",
                 remedy=did_you_mean(name, names) or f"Legal are {', '.join(names)}.",
             )
+
+
+def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
+    """The indices that a text like "0-15,42" names, each once, in the order written.
+
+    Args:
+        channels: Indices and inclusive ranges joined by commas, or a sequence of indices.
+
+    Raises:
+        RenderError: The text is not such a list.
+
+    Examples:
+        >>> parse_channels("0-3, 42,2")
+        (0, 1, 2, 3, 42)
+        >>> parse_channels("9-7")
+        (9, 8, 7)
+    """
+    if not isinstance(channels, str | Iterable):
+        raise RenderError(
+            f"channels is {channels!r}; it must be a text like '0-15,42' or a sequence of indices.",
+            code="not-channels",
+        )
+    if not isinstance(channels, str):
+        return tuple(dict.fromkeys(whole("channels", c, high=_MAX_CHANNEL) for c in channels))
+    found: list[int] = []
+    for part in channels.replace("–", "-").replace(";", ",").split(","):
+        ends = [end.strip() for end in part.split("-")]
+        if len(ends) > 2 or not all(end.isdecimal() for end in ends):
+            raise RenderError(
+                f"channels is {channels!r}, where {part.strip()!r} is neither an index nor a "
+                "range; write for example '0-15,42'.",
+                code="not-channels",
+                details={"text": part.strip()},
+            )
+        first, last = int(ends[0]), int(ends[-1])
+        if max(first, last) > _MAX_CHANNEL:
+            raise RenderError(
+                f"channels is {channels!r}; {max(first, last)} is too large.",
+                code="not-channels",
+                details={"text": part.strip()},
+            )
+        step = 1 if first <= last else -1
+        found.extend(range(first, last + step, step))
+    return tuple(dict.fromkeys(found))
+
+
+def whole(name: str, value: Any, low: int = 0, high: int | None = None) -> int:
+    """The value as an int from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise RenderError(f"{name} is {value!r}; it must be a whole number.")
+    if int(value) < low or (high is not None and int(value) > high):
+        end = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise RenderError(f"{name} is {value}; it must be {end}.")
+    return int(value)
+
+
+def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
+    """The value as a finite float from ``low`` to ``high``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise RenderError(f"{name} is {value!r}; it must be a number.")
+    if not math.isfinite(value) or not low <= float(value) <= high:
+        legal = "finite" if math.isinf(low) else f"from {low:g} to {high:g}"
+        raise RenderError(f"{name} is {value}; it must be {legal}.")
+    return float(value)
+
+
+def pair(name: str, value: Any) -> tuple[Any, Any]:
+    """The two parts of the value."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise RenderError(f"{name} is {value!r}; it must be two numbers.")
+    return value[0], value[1]
+
+
+def one_of(name: str, value: Any, legal: tuple[str | None, ...]) -> None:
+    """Raise RenderError where the value is none of ``legal``."""
+    if value not in legal:
+        raise RenderError(
+            f"{name} is {value!r}; legal are {', '.join(map(repr, legal))}.",
+            remedy=did_you_mean(str(value), map(str, legal)) or None,
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what another library says, or the error's name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def in_a_sentence(what: str) -> Iterator[None]:
+    """Raise RenderError where torch, numpy or matplotlib fails: none of their errors passes."""
+    try:
+        yield
+    except MemoryError as error:
+        raise RenderError(f"There is not enough memory to draw {what}.") from error
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        raise RenderError(f"Drawing {what} failed: {first_line(error)}") from error

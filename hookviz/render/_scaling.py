@@ -1,8 +1,4 @@
-"""Which value is which end of the colours.
-
-In: options and the measured range of each channel. Out: a Scaling with the sentence that stands
-on the figure. Must not know: colours, pixels, figures.
-"""
+"""Which value is which end of the colors, and the sentence about it on the figure."""
 
 from __future__ import annotations
 
@@ -15,22 +11,20 @@ from torch import Tensor
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import _measure as measure
-from hookviz.render._layout import Arranged, arrange
+from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._measure import Extents, Numbers
+from hookviz.render._number_format import share, value
 from hookviz.render._options import GridOptions
-from hookviz.render._wording import share, value
-
-__all__ = ["Scaling", "scaling", "shared_range"]
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The range that the colours span in each channel.
+    """The range that the colors span in each channel.
 
     Attributes:
         name: "channel", "layer", "shared", "symmetric", "percentile" or "fixed".
-        low: (C,) value of the first colour.
-        high: (C,) value of the last colour.
+        low: (C,) value of the first color.
+        high: (C,) value of the last color.
         sentence: As written on the figure.
         symmetric: Zero is the middle.
         below: Finite values of the layer below the range.
@@ -70,7 +64,7 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
         return _one("layer", channels, (0.0, 0.0), "no value is finite")
     name = options.scale
     if name == "auto":
-        name = "symmetric" if whole[0] < 0 else "layer"
+        name = "symmetric" if whole[0] < 0 or arranged.rgb else "layer"
     if name == "channel":
         low = np.where(np.isnan(found.low), 0.0, found.low)
         high = np.where(np.isnan(found.high), 0.0, found.high)
@@ -125,7 +119,7 @@ def shared_range(
 
     Args:
         sources: Activations or tensors.
-        options: Its sample, frame and layout are used.
+        options: Its sample, frame and axes are used.
 
     Returns:
         (vmin, vmax); symmetric about zero where any value is negative.

@@ -1,7 +1,4 @@
-"""Which channels are drawn, in which order, on which page.
-
-In: options and what was measured. Out: channel indices. Must not know: colours, figures.
-"""
+"""Which channels are drawn, in which order, on which page."""
 
 from __future__ import annotations
 
@@ -9,12 +6,10 @@ import numpy as np
 
 from hookviz.errors import RenderError
 from hookviz.render import _measure as measure
-from hookviz.render._checks import parse_channels
-from hookviz.render._layout import Arranged
+from hookviz.render._arrange import Arranged
+from hookviz.render._kinds import figure_kind
 from hookviz.render._measure import Extents, Numbers
-from hookviz.render._options import GridOptions
-
-__all__ = ["choose_channels", "page_of", "pages_of"]
+from hookviz.render._options import GridOptions, parse_channels
 
 
 def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) -> tuple[int, ...]:
@@ -48,8 +43,7 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
             )
     if not chosen.size:
         raise RenderError("channels is empty; name at least one, for example '0'.")
-    name, _, reference = options.order.partition(":")
-    descending = options.descending if options.descending is not None else name != "index"
+    name, reference, descending = arranged.ordered(options)
     if name == "index":
         chosen = chosen[::-1] if descending else chosen
     else:
@@ -57,7 +51,7 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
         # What has no key (no finite value) comes last; equal keys stay in their order.
         key = np.where(np.isnan(key), np.inf, -key if descending else key)
         chosen = chosen[np.argsort(key, kind="stable")]
-    if options.top is not None and arranged.kind != "bars":
+    if options.top is not None and figure_kind(arranged.kind).paged:
         chosen = chosen[: options.top]
     return tuple(int(c) for c in chosen)
 
@@ -78,26 +72,26 @@ def _key(arranged: Arranged, found: Extents, name: str, reference: str) -> Numbe
         key[channel] = np.inf  # itself first, also where others are exactly alike
         return key
     moments = measure.moments(arranged.maps, found)
+    if name == "norm":
+        return np.sqrt(moments.variance + moments.mean**2)  # of equally many values each
     found_keys = {"mean": moments.mean, "variance": moments.variance, "sparsity": moments.zeros}
     return found_keys[name]
 
 
-def pages_of(kind: str, total: int, options: GridOptions) -> int:
-    """How many pages ``total`` pictures of that kind take; bars always take one."""
-    return 1 if kind == "bars" else -(-total // options.per_page)
+def pages_of(total: int, options: GridOptions, *, paged: bool) -> int:
+    """How many pages ``total`` tiles take; 1 where they are not paged."""
+    return -(-total // options.per_page) if paged else 1
 
 
-def page_of(kind: str, chosen: tuple[int, ...], options: GridOptions) -> tuple[int, ...]:
+def page_of(chosen: tuple[int, ...], options: GridOptions, *, paged: bool) -> tuple[int, ...]:
     """The channels on the page asked for.
 
     Raises:
         RenderError: There is no such page.
     """
-    pages = pages_of(kind, len(chosen), options)
+    pages = pages_of(len(chosen), options, paged=paged)
     if options.page >= pages:
         legal = "only page 0" if pages == 1 else f"0 to {pages - 1}"
         raise RenderError(f"page is {options.page}, but there are {pages}; legal: {legal}.")
-    if kind == "bars":
-        return chosen
     at = options.page * options.per_page
-    return chosen[at : at + options.per_page]
+    return chosen[at : at + options.per_page] if paged else chosen

@@ -1,34 +1,27 @@
-"""A layer in numbers, and as a small figure of them.
-
-In: an activation or tensor. Out: ChannelStatistics, or a Drawing of kind "statistics". Must not
-know: models, files, widgets.
-"""
+"""A layer in numbers, and as a figure of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz.activation import Activation
 from hookviz.render import _measure as measure
+from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._bars import bare_axes, plain_units
-from hookviz.render._colours import colour_table, palette
-from hookviz.render._drawing import Drawing, PictureFacts
-from hookviz.render._heading import heading
-from hookviz.render._layout import arrange
+from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, register
 from hookviz.render._measure import Extents, Numbers
-from hookviz.render._options import GridOptions
-from hookviz.render._page import Sheet, ticks
-from hookviz.render._wording import counted, share, value
+from hookviz.render._number_format import counted, share, value
+from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
+from hookviz.render._sheet import Sheet, ticks
 
-__all__ = ["ChannelStatistics", "channel_statistics", "draw_statistics", "layer_statistics"]
-
-_BINS = 120
+_BINS = 120  # of the histogram: about five pixels each on a page of usual width
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +67,17 @@ def channel_statistics(
     source: Activation | Tensor,
     options: GridOptions | None = None,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> ChannelStatistics:
     """Minimum, maximum, mean, variance and zeros of each channel of one sample.
 
     Args:
         source: An activation or tensor of 1 to 5 axes, on any device; only the results leave it.
-        options: Its ``sample``, ``frame``, ``layout`` and ``grid`` are used.
+        options: Its ``sample``, ``frame``, ``axes`` and ``grid`` are used.
         facts: Its ``input_size`` helps to read the axes.
+
+    Returns:
+        Numbers over the finite values, in the activation's units.
 
     Raises:
         RenderError: The shape cannot be read.
@@ -93,13 +89,16 @@ def channel_statistics(
         ([1.0, 0.0], [0.5, 1.0], [False, True])
     """
     arranged = arrange(source, options or GridOptions(), facts.input_size if facts else None)
-    maps, apart = arranged.maps, arranged.apart
-    extents = measure.extents(maps, apart)
-    if apart is not None:
-        import torch  # only tokens are joined again
+    with in_a_sentence(f"a tensor of shape {arranged.shape}"):
+        return _measured(arranged)[1]
 
+
+def _measured(arranged: Arranged) -> tuple[Extents, ChannelStatistics]:
+    maps, apart = arranged.maps, arranged.apart
+    found = measure.extents(maps, apart)
+    if apart is not None:  # class tokens belong to their channel
         maps = torch.cat([apart[:, None, :], maps.flatten(1)[:, None, :]], dim=2)
-    return _statistics(extents, measure.moments(maps, extents))
+    return found, _statistics(found, measure.moments(maps, found))
 
 
 def _statistics(found: Extents, moments: measure.Moments) -> ChannelStatistics:
@@ -134,14 +133,25 @@ def _statistics(found: Extents, moments: measure.Moments) -> ChannelStatistics:
 
 
 def layer_statistics(
-    source: Activation | Tensor, *, facts: PictureFacts | None = None, **options: Any
+    source: Activation | Tensor,
+    *,
+    facts: FigureFacts | None = None,
+    **options: Unpack[DrawingOptions],
 ) -> Figure:
     """A small figure: histogram, numbers, and the range and mean of every channel.
+
+    The same as ``feature_grid(source, figure="statistics")``.
 
     Args:
         source: An activation or tensor.
         facts: What the figure says about the source.
-        **options: Fields of GridOptions: ``width``, ``style``, ``sample``, ``layout``, …
+        **options: Fields of GridOptions: ``width``, ``style``, ``sample``, ``axes``, …
+
+    Returns:
+        A figure that pyplot does not know.
+
+    Raises:
+        RenderError: The tensor or an option does not allow it.
 
     Examples:
         >>> import torch
@@ -155,69 +165,66 @@ def draw_statistics(
     source: Activation | Tensor,
     options: GridOptions | None = None,
     *,
-    facts: PictureFacts | None = None,
+    facts: FigureFacts | None = None,
 ) -> Drawing:
-    """The same as a Drawing, whose ``channels`` are all channels."""
-    options = options or GridOptions()
-    arranged = arrange(source, options, facts.input_size if facts else None)
-    found = channel_statistics(source, options, facts=facts)
-    colours, table = palette(options.style), colour_table("viridis")
+    """The same as a Drawing.
+
+    Args:
+        source: An activation or tensor.
+        options: How; None is GridOptions().
+        facts: What the figure says about the source.
+
+    Returns:
+        A page whose ``channels`` are all channels.
+
+    Raises:
+        RenderError: The tensor or an option does not allow it.
+    """
+    options = (options or GridOptions()).replace(figure="statistics", page=0)
+    facts = facts or FigureFacts()
+    arranged = arrange(source, options, facts.input_size)
+    with in_a_sentence(f"a tensor of shape {arranged.shape}"):
+        return _draw(Subject(source, arranged, options, facts))
+
+
+def _draw(subject: Subject) -> Drawing:
+    arranged, options = subject.arranged, subject.options
+    extents, found = _measured(arranged)
+    noun, channel_noun = arranged.noun, arranged.channel_noun
     said = (
-        f"statistics of {counted(len(found.mean), arranged.noun)}",
+        f"statistics of {counted(len(found.mean), noun)}",
         f"axes {arranged.statement}",
         *arranged.notes,
     )
-    sheet = Sheet(heading(source, arranged, said, options, facts), options, colours)
+    sheet = Sheet(options)
+    ink = sheet.palette.ink
     height, gap = sheet.px(110), sheet.px(34)
     narrow = options.width < 640
-    rows = _rows(found, arranged.channel_noun)
+    rows = _rows(found, channel_noun)
     line = sheet.px(12.5)
-    table_height = line * len(rows)
+    table = line * len(rows)
+    total = height + gap + height + (table + gap if narrow else 0) + sheet.px(14)
+    figure = sheet.open(subject.header(said), max(total, table + sheet.px(20)))
     top = sheet.top + sheet.px(10)
-    total = height + gap + height + (table_height + gap if narrow else 0) + sheet.px(14)
-    figure = sheet.open(max(total, table_height + sheet.px(20)))
     column = sheet.room if narrow else min(sheet.px(190), sheet.room // 3)
     wide = sheet.room if narrow else sheet.room - column - sheet.px(24)
-    sheet.write("values (logarithmic count)", sheet.margin, top - sheet.px(4), 7.5, colours.ink)
+    sheet.write("values (logarithmic count)", sheet.margin, top - sheet.px(4), 7.5, ink)
     _histogram(sheet, figure, arranged.maps, found, top, wide, height)
     below = top + height + gap
-    noun = arranged.channel_noun
-    text = f"range and mean of each {noun}"
-    sheet.write(text, sheet.margin, below - sheet.px(4), 7.5, colours.ink)
+    text = f"range and mean of each {channel_noun}"
+    sheet.write(text, sheet.margin, below - sheet.px(4), 7.5, ink)
     _ranges(sheet, figure, found, below, wide, height)
     left = sheet.margin if narrow else sheet.margin + wide + sheet.px(24)
     start = below + height + gap if narrow else top
     for number, (name, text) in enumerate(rows):
         base = start + line * number + sheet.px(8)
         sheet.write(name, left, base, 8.0)
-        sheet.write(text, left + column, base, 8.0, colours.ink, right=True)
+        sheet.write(text, left + column, base, 8.0, ink, right=True)
     sheet.close(figure)
-    ends = (found.low, found.high)
-    return Drawing(
-        figure=figure,
-        channels=tuple(range(len(found.mean))),
-        page=0,
-        pages=1,
-        total=len(found.mean),
-        kind="statistics",
-        scale="",
-        vmin=None if np.isnan(found.low) else ends[0],
-        vmax=None if np.isnan(found.high) else ends[1],
-        tile_ranges=(),
-        tile_extents=tuple(
-            (float(a), float(b)) for a, b in zip(found.minimum, found.maximum, strict=True)
-        ),
-        cmap=table.name,
-        nan=int(found.nan.sum()),
-        posinf=int(found.posinf.sum()),
-        neginf=int(found.neginf.sum()),
-        below=0,
-        above=0,
-        dead=tuple(int(c) for c in found.dead.nonzero()[0]),
-        layout=arranged.statement,
-        notes=arranged.notes,
-        options=options,
-    )
+    return subject.drawing(figure, extents, tuple(range(len(found.mean))), cmap="")
+
+
+register(FigureKind("statistics", _draw, paged=False, by_name=True))
 
 
 def _rows(found: ChannelStatistics, noun: str) -> list[tuple[str, str]]:

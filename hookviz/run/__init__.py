@@ -12,23 +12,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import nn
 
 from hookviz.activation import Activation
-from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
-from hookviz.models import LoadedModel, load_model, load_recorded
-from hookviz.run._forward import failing_layer, run_model
+from hookviz.models import LoadedModel, load_recorded
+from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
+from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._record import Run
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
-__all__ = ["Run", "failing_layer", "feature_maps", "reproduce", "run_model"]
+__all__ = [
+    "Run",
+    "RunChoices",
+    "facts_of",
+    "failing_layer",
+    "feature_maps",
+    "filters",
+    "has_filters",
+    "layer_weights",
+    "reproduce",
+    "run_model",
+]
 
 
 def feature_maps(
@@ -39,9 +50,9 @@ def feature_maps(
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
-    **options: Any,
+    **options: Unpack[RunChoices],
 ) -> Run:
-    """Shows an image to a model and keeps what the asked layers answer.
+    """Runs a model on an image and keeps the outputs of the selected layers.
 
     Args:
         model: What `load_model` gave, a name that it knows, or any ``nn.Module``.
@@ -68,15 +79,9 @@ def feature_maps(
         >>> run.activations[0].shape
         (1, 64, 224, 224)
     """
-    if isinstance(model, LoadedModel):
-        loaded = model if device is None else model.to(device)
-    elif isinstance(model, nn.Module):
-        loaded = load_model(model) if device is None else load_model(model, device=device)
-    else:
-        loaded = load_model(model, weights=weights, device=device or "auto")
+    loaded = loaded_model(model, weights, device)
     if preprocess is not None:
         loaded = replace(loaded, preprocess=preprocess)
-    select_layers(loaded.module, layers)
     return run_model(loaded, read_image(image), layers, **options)
 
 
@@ -91,23 +96,30 @@ def reproduce(
         image: The image; None uses a bundled sample where the file names one.
 
     Returns:
-        Whether the picture is pixel for pixel the same, else what differs.
+        Whether the figure is pixel for pixel the same, else what differs.
 
     Raises:
         ExportError: The file is no PNG that hookviz wrote.
         HookvizError: The model or the image that the file names is not at hand.
     """
-    from hookviz.export import needs_inputs, reproduce_png
+    from hookviz.export import kinds_in, reproduce_png
 
     def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
         if model is None or model == facts["model"]:
             loaded: LoadedModel | str | nn.Module = load_recorded(facts)
         else:
             loaded = model
+        kinds = kinds_in(facts)
+        shown: tuple[Activation, ...] = ()
+        if "weight" in kinds:
+            loaded = loaded_model(loaded, "auto", None)
+            shown = tuple(layer_weights(loaded.module, layer) for layer in layers)
+            if not facts.get("image_sha256"):
+                return facts_of(loaded), shown
         source = image if image is not None else _sample_named(facts)
-        # A file of the input picture shows no layer; the model itself stands for none.
-        again = feature_maps(loaded, source, layers or [""], inputs=needs_inputs(facts))
-        return again.facts, again.activations
+        # A file of the input shows no layer; the model itself stands for none.
+        again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds)
+        return again.facts, again.activations + shown
 
     return reproduce_png(png, run=run)
 
@@ -115,9 +127,9 @@ def reproduce(
 def _sample_named(facts: Mapping[str, str]) -> Picture:
     """The bundled sample that a PNG's facts name, found by its hash."""
     for name in sample_images():
-        picture = sample_image(name)
-        if picture.sha256 == facts.get("image_sha256"):
-            return picture
+        image = sample_image(name)
+        if image.sha256 == facts.get("image_sha256"):
+            return image
     raise HookvizError(
         f"The image '{facts.get('image', '?')}' is not at hand.",
         remedy="Pass it: reproduce(png, image='path/to/it').",

@@ -1,8 +1,4 @@
-"""One forward of a model over one picture.
-
-In: a LoadedModel, a Picture, layer selectors. Out: a Run, whole or as far as it came. Must not
-know: how a Run is drawn, the widget, the command line.
-"""
+"""One forward of a model over one image."""
 
 from __future__ import annotations
 
@@ -15,20 +11,29 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from hookviz.activation import Activation
-from hookviz.capture import Capture, select_layers
+from hookviz.capture import Capture
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
 from hookviz.run._trial import AxesTrial
 
-__all__ = ["failing_layer", "run_model"]
+
+class RunChoices(TypedDict, total=False):
+    """The keywords of `run_model`."""
+
+    inputs: bool
+    stop_early: bool
+    transform: Callable[[Tensor], Tensor] | None
+    on_activation: Callable[[Activation], None] | None
+    cancelled: Callable[[], bool] | None
+    keep_partial: bool
 
 
 def failing_layer(module: nn.Module, error: BaseException) -> str | None:
@@ -97,14 +102,27 @@ def run_model(
         DeviceError: The device ran out of memory.
         Exception: Whatever the model's own forward raised, unchanged.
     """
-    for name, call in (
-        ("transform", transform),
-        ("on_activation", on_activation),
-        ("cancelled", cancelled),
-    ):
-        if call is not None and not callable(call):
-            raise HookvizError(f"{name} is {call!r:.80}; it must be a function or None.")
-    select_layers(model.module, layers)
+    if on_activation is not None and not callable(on_activation):
+        raise HookvizError(f"on_activation must be a function or None, not {on_activation!r:.80}.")
+    shown: set[tuple[str, int, str, str]] = set()
+
+    def arrived(activation: Activation) -> None:
+        known = trial.told(activation)  # where it needs the trial, it is handed on after that
+        if known is not None and on_activation is not None:
+            shown.add((known.layer, known.call, known.leaf, known.kind))
+            on_activation(known)
+
+    # Whatever is wrong with the arguments is found out here, before anything is done.
+    capture = Capture(
+        model.module,
+        layers,
+        inputs=inputs,
+        stop_early=bool(stop_early),
+        transform=transform,
+        eval_mode=True,
+        on_activation=None if on_activation is None else arrived,
+        cancelled=cancelled,
+    )
     with _torch_as_it_starts(model.device), _generators_put_back(model.device):
         received = network_input(
             picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
@@ -116,24 +134,6 @@ def run_model(
         error: Exception | None = None
         trial = AxesTrial(
             model, received.tensor, inputs=inputs, transform=transform, cancelled=cancelled
-        )
-        shown: set[tuple[str, int, str, str]] = set()
-
-        def arrived(activation: Activation) -> None:
-            known = trial.told(activation)  # where it needs the trial, it is handed on after that
-            if known is not None and on_activation is not None:
-                shown.add((known.layer, known.call, known.leaf, known.kind))
-                on_activation(known)
-
-        capture = Capture(
-            model.module,
-            layers,
-            inputs=inputs,
-            stop_early=bool(stop_early),
-            transform=transform,
-            eval_mode=True,
-            on_activation=None if on_activation is None else arrived,
-            cancelled=cancelled,
         )
         try:
             with out_of_memory(f"running {model.name}", model.device), capture:
@@ -175,7 +175,7 @@ def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
         modes.enter_context(torch.no_grad())
         for kind in {"cpu", device.type}:
             modes.enter_context(torch.autocast(kind, enabled=False))
-        if torch.get_default_device().type not in {"cpu", device.type}:
+        if torch.empty(0).device.type not in {"cpu", device.type}:
             modes.enter_context(device)
         yield
 

@@ -1,8 +1,4 @@
-"""What one forward answered, and how it becomes figures and files.
-
-In: a model, a picture, the activations of one forward. Out: a frozen Run with its figures and
-exports. Must not know: how the forward was run, the widget, the command line.
-"""
+"""What one forward answered, and how it becomes figures and files."""
 
 from __future__ import annotations
 
@@ -13,19 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.activation import Activation, Kind
+from hookviz.activation import Activation, CallChoice, Kind, choose
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
+from hookviz.run._filters import has_filters, layer_weights
 
 if TYPE_CHECKING:
-    # Only drawing needs these; a run without a picture does not load matplotlib.
+    # Only drawing needs these; a run that is not drawn does not load matplotlib.
     from matplotlib.figure import Figure
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
-    from hookviz.render import Drawing, GridOptions
-
-__all__ = ["Run"]
+    from hookviz.render import Drawing, DrawingOptions, GridOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +29,8 @@ class Run:
 
     Attributes:
         model: The model that ran.
-        image: The picture as it was read: RGB, upright.
-        input: What the network received: tensor (1, 3, H, W), and the picture of it.
+        image: The image as it was read: RGB, upright.
+        input: What the network received: tensor (1, 3, H, W), and how to show it.
         activations: Every captured tensor, in order of execution.
         missing: For each asked layer without an activation, the reason as one sentence.
         output: What the model returned, detached; None where the forward ended early.
@@ -62,18 +57,24 @@ class Run:
         return tuple(dict.fromkeys(a.layer for a in self.activations))
 
     def select(
-        self, layer: str, call: int | None = None, leaf: str | None = None, kind: str = "output"
+        self,
+        layer: str,
+        call: CallChoice = None,
+        leaf: str | int | None = None,
+        kind: str = "output",
     ) -> Activation:
         """One activation of a layer.
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output; may be left out where there is only one.
-            kind: "output", "input", "output_gradient" or "input_gradient".
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position; may be left out where
+                there is only one.
+            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
+                layer's filters.
 
         Returns:
-            The activation itself, not a copy.
+            The activation itself, not a copy; weights are copied.
 
         Raises:
             LayerError: The layer was not captured, or there are several to choose from.
@@ -82,6 +83,8 @@ class Run:
             raise LayerError(f"A layer of a run is named by a str, not by {layer!r:.80}.")
         if kind not in get_args(Kind):
             raise LayerError(f"kind is {kind!r}; legal are {names_text(get_args(Kind))}.")
+        if kind == "weight":
+            return layer_weights(self.model.module, layer)
         of_layer = [a for a in self.activations if a.layer == layer and a.kind == kind]
         if not of_layer:
             if layer in self.missing:
@@ -96,36 +99,25 @@ class Run:
                 f"Layer '{layer}' was not captured in this run; captured: {known}.",
                 remedy=did_you_mean(layer, self.layers) or None,
             )
-        found = [
-            a
-            for a in of_layer
-            if (call is None or a.call == call) and (leaf is None or a.leaf == leaf)
-        ]
-        if len(found) == 1:
-            return found[0]
-        choices = "; ".join(f"call {a.call}, leaf '{a.leaf}' {list(a.shape)}" for a in of_layer)
-        asked = ", ".join(
-            [f"call {call}"] * (call is not None) + [f"leaf '{leaf}'"] * (leaf is not None)
-        )
-        what = f"no {kind} for {asked}" if not found else f"{len(found)} {kind}s"
-        raise LayerError(f"Layer '{layer}' has {what}; choose one of: {choices}.")
+        return choose(of_layer, layer, kind.replace("_", " "), call=call, leaf=leaf)[0]
 
     def drawing(
         self,
         layer: str,
-        call: int | None = None,
+        call: CallChoice = None,
         *,
-        leaf: str | None = None,
+        leaf: str | int | None = None,
         kind: str = "output",
         options: GridOptions | None = None,
     ) -> Drawing:
-        """A layer drawn as a grid, with what the picture says about itself.
+        """A layer drawn as a grid, with what the figure says about itself.
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output.
-            kind: "output", "input", "output_gradient" or "input_gradient".
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
+                layer's filters.
             options: How to draw; the defaults where None.
 
         Returns:
@@ -144,19 +136,20 @@ class Run:
     def figure(
         self,
         layer: str,
-        call: int | None = None,
+        call: CallChoice = None,
         *,
-        leaf: str | None = None,
+        leaf: str | int | None = None,
         kind: str = "output",
-        **options: Any,
+        **options: Unpack[DrawingOptions],
     ) -> Figure:
         """A layer as a matplotlib figure.
 
         Args:
             layer: The layer's name.
-            call: Which call, from 1; may be left out where there was only one.
-            leaf: Which tensor of a nested output.
-            kind: "output", "input", "output_gradient" or "input_gradient".
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
+                layer's filters.
             **options: Fields of `hookviz.render.GridOptions`: ``page``, ``cmap``, ``scale`` …
 
         Returns:
@@ -179,7 +172,7 @@ class Run:
 
         return RunFacts.of_run(
             model=self.model,
-            picture=self.image,
+            image=self.image,
             network_input=self.input,
             started=self.started,
             missing=self.missing,
@@ -191,6 +184,7 @@ class Run:
         *,
         name: str | None = None,
         what: str | Iterable[str] = ("grids", "input"),
+        filters: bool = False,
         **choices: Unpack[ExportChoices],
     ) -> ExportResult:
         """Writes grids, the network's input and a manifest into a new folder.
@@ -199,6 +193,7 @@ class Run:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, model and image where None.
             what: One or more of "grids", "channels", "values", "contact" and "input".
+            filters: Also export the filters of each captured layer that has some.
             **choices: See `hookviz.export.write_export`: ``layers``, ``channels``, ``options``,
                 ``overwrite``, ``progress``, ``cancelled`` …
 
@@ -210,4 +205,9 @@ class Run:
         """
         from hookviz.export import write_export
 
-        return write_export(self.facts, self.activations, folder, name=name, what=what, **choices)
+        records = self.activations
+        if filters:
+            parts = dict(self.model.module.named_modules())
+            layers = [layer for layer in self.layers if has_filters(parts[layer])]
+            records += tuple(layer_weights(self.model.module, layer) for layer in layers)
+        return write_export(self.facts, records, folder, name=name, what=what, **choices)

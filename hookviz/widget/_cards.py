@@ -45,8 +45,12 @@ class Card:
         reason: What to say instead of a picture; "" where there is one.
         leaf: Which leaf is shown.
         page: Which page, from 0.
+        turned: When the page was turned last, by the page's clock in milliseconds: a picture that
+            is older than that does not turn it back.
         collapsed: Whether only the head is shown.
         statistics: Whether the statistics are shown in place of the maps.
+        filters: Whether the layer's filters are shown in place of the maps.
+        has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
         origin: Where the values come from; None is what the gallery says.
         version: Grows with every change of what is to be drawn. No two cards ever share one: a
@@ -61,8 +65,11 @@ class Card:
     reason: str = ""
     leaf: str = ""
     page: int = 0
+    turned: float = 0
     collapsed: bool = False
     statistics: bool = False
+    filters: bool = False
+    has_filters: bool = False
     stale: bool = False
     origin: Origin | None = None
     version: int = 0
@@ -112,6 +119,7 @@ class Card:
             "stale": self.stale,
             "collapsed": self.collapsed,
             "statistics": self.statistics,
+            "filters": self.filters if self.has_filters else None,
             "version": self.version,
         }
 

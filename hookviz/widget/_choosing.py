@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
 from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
+from hookviz.widget._app import App
 from hookviz.widget._results import return_memory
-
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
 
 __all__ = ["Choosing", "available_devices"]
 
@@ -39,13 +37,13 @@ def available_devices() -> list[str]:
 
 
 class Choosing:
-    """Loads models on the app's thread and tells the page what there is to choose.
+    """Loads models on the app's thread and lists what there is to choose.
 
     Args:
         app: The app.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._given: LoadedModel | None = None
         self._last: dict[str, Any] = {}
@@ -102,26 +100,27 @@ class Choosing:
         )
         return choices
 
-    def load(self, name: str, weights: Any = "auto", *, file: str = "") -> bool:
+    def load(self, model: str, weights: str = "auto", file: str = "") -> bool:
         """Loads a model as a job.
 
         Args:
-            name: A name of `names`.
+            model: A name of `names`.
             weights: A value of `weights`.
             file: The checkpoint's path where ``weights`` is "file".
 
         Returns:
             Whether the job was started.
         """
-        app = self._app
-        self._last = {"name": name, "weights": weights, "file": file}
+        self._last = {"model": model, "weights": weights, "file": file}
+        source: str | Path | None = weights
         if weights == "file":
             if not file.strip():
                 raise WeightsError("No checkpoint file is given.", remedy="Type its path.")
-            weights = Path(file.strip()).expanduser()
+            source = Path(file.strip()).expanduser()
         elif weights == "none":
-            weights = None
-        return app.begin("loading", f"Loading {name} …", partial(self._load, name, weights))
+            source = None
+        task = partial(self._load, model, source)
+        return self._app.begin("loading", f"Loading {model} …", task)
 
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
         app = self._app
@@ -142,15 +141,15 @@ class Choosing:
                     cancelled=cancelled,
                 )
         except RunCancelled:
-            app.say("Loading was cancelled.", "idle", outcome="cancelled")
+            app.set_status("Loading was cancelled.", "idle", outcome="cancelled")
             return
         except HookvizError as error:
-            app.say(f"{name} was not loaded.", "idle", outcome="failed")
+            app.set_status(f"{name} was not loaded.", "idle", outcome="failed")
             error.details.setdefault("model", name)
             app.show_problem(error)
             return
         app.model = model
-        app.say("Ready.", "idle", outcome="ok")
+        app.set_status("Ready.", "idle", outcome="ok")
         app.jobs.later("memory", return_memory)
         if self.then_run:
             self.then_run = False
@@ -183,7 +182,7 @@ class Choosing:
             try:
                 moved = app.model.to(device)
             finally:
-                app.say("Ready.", "idle")
+                app.set_status("Ready.", "idle")
             app.swap_model(moved)
             if then_run:
                 app.jobs.later("run again", lambda _cancelled: app.start_run(anyway=True))

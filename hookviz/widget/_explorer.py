@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import anywidget
 import traitlets
@@ -18,9 +19,11 @@ import traitlets
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES, Picture
-from hookviz.models import LoadedModel, find_input_size, load_model
+from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
-from hookviz.run import Run
+from hookviz.run import Run, has_filters, layer_weights
+from hookviz.widget._about import AboutLayer
+from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
@@ -31,12 +34,14 @@ from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._results import Results, return_memory
-from hookviz.widget._running import Running, origin_of
-from hookviz.widget._shapes import Expected
+from hookviz.widget._running import Expected, Running, origin_of
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Task, Worker
 
-__all__ = ["Explorer"]
+__all__ = ["PANELS", "Explorer"]
+
+PANELS: tuple[type[Panel], ...] = (AboutLayer,)
+"""What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _NOT_YET = "Run to see it."
 _STILL_DELAY = 0.5
@@ -71,6 +76,7 @@ class Explorer(Part):
         sync=True
     )
     gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
+    panels: traitlets.List[Any] = traitlets.List().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
@@ -91,24 +97,26 @@ class Explorer(Part):
 
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
-        self.expected = Expected()
         self.parts: tuple[Part, ...] = ()
+        self._panels: list[Panel] = []
         self._views: set[str] = set()
         self._still = Still()
         self._shown_model: LoadedModel | None = None
         self._shown_run: Run | None = None
         self._model_before: weakref.ref[LoadedModel] | None = None
-        self._told_at = 0.0
+        self._progress_at = 0.0
         self.jobs = Worker("hookviz-run", self._job_failed)
         self.running = Running(self)
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
         tree, image_input, gallery = LayerTree(), ImageInput(), MapGallery()
-        self.parts = (tree, image_input, gallery)
+        self._panels = [panel(self) for panel in PANELS]
+        self.parts = (tree, image_input, gallery, *self._panels)
         super().__init__(
             tree=tree,
             image_input=image_input,
             gallery=gallery,
+            panels=[[panel.title, f"anywidget:{panel.model_id}"] for panel in self._panels],
             devices=available_devices(),
             layers=[],
             **traits,
@@ -179,7 +187,7 @@ class Explorer(Part):
         self.running.stop_waiting()
         if not self.jobs.cancel():
             return False
-        self.say("Cancelling …", "cancelling")
+        self.set_status("Cancelling …", "cancelling")
         return True
 
     def wait(self, timeout: float | None = 60.0) -> bool:
@@ -223,7 +231,9 @@ class Explorer(Part):
             part.show_alerts_in(self._show_alert)
         self.jobs.reopen()
         super().open()
+        self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting(self._renew_still)
+        self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -234,6 +244,8 @@ class Explorer(Part):
         stop_on_interrupt(self)
         if self._model_before is not None:
             self.model, self._model_before = self._model_before(), None
+            self.refresh_reasons()
+            self.show_results()
 
     def close(self) -> None:
         """Ends the threads, takes the widget away and lets go of all that it held."""
@@ -254,6 +266,9 @@ class Explorer(Part):
             self._model_before = weakref.ref(model)
         self.choosing.forget()
         self.model = self.run = self._shown_model = self._shown_run = None
+        self.predictions = {}
+        self.tree.show(None)
+        self.show_model()
         if image is not None and 3 * image.size[0] * image.size[1] > _IMAGE_BYTES_OF_A_CLOSED_APP:
             self.image = None
         del model, image
@@ -275,12 +290,6 @@ class Explorer(Part):
 
     # ── what the page asks
 
-    def _run(self, anyway: bool = False) -> None:
-        self.start_run(anyway=anyway)
-
-    def _cancel(self) -> None:
-        self.cancel()
-
     def _set_auto_run(self, on: bool) -> None:
         self.auto_run = on
         self.running.soon()
@@ -294,51 +303,21 @@ class Explorer(Part):
         choices = self.choosing.weights(model)
         self.send({"type": "weights", "model": model, "choices": choices})
 
-    def _load(self, model: str, weights: str = "auto", file: str = "") -> None:
-        self.choosing.load(model, weights, file=file)
-
-    def _move(self, device: str) -> None:
-        self.choosing.move(device)
-
     def _act(self, do: str) -> None:
         self.clear_problem()
-        kind, *numbers = do.split()
+        kind, *numbers = do.split() or [""]
         if kind == "retry-cpu":
             self.choosing.move("cpu", then_run=True)
         elif kind == "untrained":
             self.choosing.load_again("none")
         elif kind == "retry":
             self.choosing.load_again()
-        elif kind == "download-full":
+        elif kind == "download-full" and self.model is not None:
             self.choosing.load(self.model.name, "DEFAULT")
         elif kind == "size" and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
             self.image_input.set_size(int(numbers[0]), int(numbers[1]))
         elif kind == "own-size":
             self.image_input.choice = "own"
-
-    def _export(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-        folder: str = "",
-    ) -> None:
-        self.exporting.start(what, scope, key, channels, values, folder=folder)
-
-    def _zip(
-        self,
-        what: list[str],
-        scope: str = "ticked",
-        key: str = "",
-        channels: str = "",
-        values: str = "npz",
-    ) -> None:
-        self.exporting.start(what, scope, key, channels, values, zipped=True)
-
-    def _send_zip_piece(self, id: str, offset: int) -> None:  # noqa: A002 - the message's
-        self.exporting.send_piece(id, offset)
 
     def _view_opened(self, view: str) -> None:
         # Views of a page that was loaded again never said goodbye: all that live answer anew.
@@ -353,23 +332,25 @@ class Explorer(Part):
         if not self._views:
             self.close()
 
-    handlers: ClassVar[Handlers] = {
-        **Part.handlers,
-        "run": _run,
-        "cancel": _cancel,
-        "auto": _set_auto_run,
-        "models": _list_models,
-        "weights": _list_weights,
-        "load": _load,
-        "device": _move,
-        "action": _act,
-        "export": _export,
-        "zip": _zip,
-        "zip-piece": _send_zip_piece,
-        "view-open": _view_opened,
-        "view-here": _view_is_here,
-        "view-closed": _view_closed,
-    }
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "run": self.start_run,
+            "cancel": self.cancel,
+            "auto": self._set_auto_run,
+            "models": self._list_models,
+            "weights": self._list_weights,
+            "load": self.choosing.load,
+            "device": self.choosing.move,
+            "action": self._act,
+            "export": self.exporting.start,
+            "zip": partial(self.exporting.start, zipped=True),
+            "zip-piece": self.exporting.send_piece,
+            "view-open": self._view_opened,
+            "view-here": self._view_is_here,
+            "view-closed": self._view_closed,
+        }
 
     # ── state on the page
 
@@ -389,10 +370,10 @@ class Explorer(Part):
         with self.lock:  # or a quick job's end would be stated before its beginning
             if not self.jobs.start(state, task):
                 return False
-            self.say(text, state, 0, total, unit=unit)
+            self.set_status(text, state, 0, total, unit=unit)
         return True
 
-    def say(
+    def set_status(
         self,
         text: str,
         state: str | None = None,
@@ -436,9 +417,9 @@ class Explorer(Part):
             unit: What is counted.
         """
         now = time.monotonic()
-        if now - self._told_at >= _PROGRESS_INTERVAL:
-            self._told_at = now
-            self.say(text, None, done, total, unit=unit)
+        if now - self._progress_at >= _PROGRESS_INTERVAL:
+            self._progress_at = now
+            self.set_status(text, None, done, total, unit=unit)
 
     def refresh_reasons(self) -> None:
         """States why there can be no run, and why nothing can be exported."""
@@ -471,9 +452,18 @@ class Explorer(Part):
                 waiting=waiting,
                 origins=origins,
                 stale=self.results.stale,
-                order=self.expected.order,
+                with_filters={
+                    n for n in origins if has_filters(self.model.module.get_submodule(n))
+                },
+                order=self.running.expected.order,
             )
             self.why_no_export = self.exporting.why_not()
+            self._refresh_panels()
+
+    def _refresh_panels(self, _change: Any = None) -> None:
+        for panel in self._panels:
+            with self.showing_problems():
+                panel.refresh()
 
     def take_run(self, run: Run) -> None:
         """Makes a run the last one and shows it."""
@@ -492,7 +482,7 @@ class Explorer(Part):
     def ask_large(self, question: str) -> None:
         """Asks before a run that needs much memory."""
         self.send({"type": "ask-large", "question": question})
-        self.say(f"{question} Waiting for confirmation.", "idle")
+        self.set_status(f"{question} Waiting for confirmation.", "idle")
 
     def show_model(self) -> None:
         """States the model, its weights and its device."""
@@ -525,9 +515,9 @@ class Explorer(Part):
 
     def _job_failed(self, error: BaseException) -> None:
         if isinstance(error, RunCancelled):
-            self.say("Cancelled.", "idle", outcome="cancelled")
+            self.set_status("Cancelled.", "idle", outcome="cancelled")
         else:
-            self.say("Failed.", "idle", outcome="failed")
+            self.set_status("Failed.", "idle", outcome="failed")
             self.show_problem(error)
 
     # ── changes
@@ -540,8 +530,7 @@ class Explorer(Part):
             self._shown_model = model
             self.results.clear()
             self.predictions = {}
-            self.expected = Expected()
-            self.running.waiting = {}
+            self.running.expected, self.running.waiting = Expected(), {}
             if model is None:
                 self.tree.show(None)
             else:
@@ -553,22 +542,11 @@ class Explorer(Part):
                         self.tree.selected = self._check_layers({"value": wanted})
                 self.layers = list(self.tree.selected)
                 self.image_input.set_preprocess(model.preprocess)
-                self._find_size(model)
             if self._shown_run is not None and self._shown_run.model is not model:
                 self._shown_run = self.run = None
             self.show_model()
             self.show_results()
             self.running.expect_soon()
-
-    def _find_size(self, model: LoadedModel) -> None:
-        """Gives a module that says nothing of its input the size that it takes."""
-        if not model.passed_in or model.preprocess is not None:
-            return
-        found = find_input_size(model.module)
-        if found is not None and found.size is not None:
-            self.image_input.set_size(
-                *found.size, found.channels, f"Found by trial: {found.describe()}."
-            )
 
     def _on_ticks(self, _change: Any) -> None:
         with self.showing_problems(), self.lock:
@@ -591,7 +569,8 @@ class Explorer(Part):
         with self.showing_problems(), self.lock:
             self.results.expire()
             self.predictions = {}
-            self.running.waiting = {}
+            if self.jobs.busy != "running":
+                self.running.waiting = {}
             self.show_results()
             self.refresh_reasons()
             self.running.expect_soon()

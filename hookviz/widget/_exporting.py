@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from hookviz._text import bytes_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.export import write_export, zip_export
 from hookviz.run import Run
-
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
+from hookviz.widget._app import App
 
 __all__ = ["Exporting"]
 
@@ -44,7 +42,7 @@ class Exporting:
         app: The app.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self._zips: dict[str, _Zip] = {}
 
@@ -54,12 +52,11 @@ class Exporting:
 
     def start(
         self,
-        what: Sequence[str],
+        what: list[str],
         scope: str = "ticked",
         key: str = "",
         channels: str = "",
         values: str = "npz",
-        *,
         folder: str = "",
         zipped: bool = False,
     ) -> bool:
@@ -122,7 +119,8 @@ class Exporting:
             raise ExportError("The chosen card has nothing to export.", remedy="Choose another.")
         found = app.results.get(card.layer)
         options |= {"options": app.gallery.options_of(card), "all_pages": False}
-        return None if found is None else found.run, [card.activation]
+        record = app.gallery.record_of(card) or card.activation
+        return None if found is None else found.run, [record]
 
     def _of_layers(
         self, scope: str, options: dict[str, Any]
@@ -164,9 +162,9 @@ class Exporting:
                 result = write_export(run.facts, activations, target, **options)
                 files = len(result.files)
                 app.export_result = {"path": str(result.folder.resolve()), "files": files}
-                app.say(f"Exported {files} files.", "idle", outcome="ok")
+                app.set_status(f"Exported {files} files.", "idle", outcome="ok")
         except RunCancelled:
-            app.say("The export was cancelled.", "idle", outcome="cancelled")
+            app.set_status("The export was cancelled.", "idle", outcome="cancelled")
 
     def _offer_zip(self, folder: Path, cancelled: Any) -> None:
         file = tempfile.TemporaryFile(prefix="hookviz-")  # noqa: SIM115 - lives until it is fetched
@@ -180,25 +178,25 @@ class Exporting:
         while len(self._zips) >= _ZIPS_KEPT:
             self._drop(next(iter(self._zips)))
         self._zips[name] = _Zip(file, size)
-        self._app.say(f"Zipped {size / 1e6:.1f} MB.", "idle", outcome="ok")
+        self._app.set_status(f"Zipped {bytes_text(size)}.", "idle", outcome="ok")
         self._app.send(
             {"type": "zip-ready", "id": name, "size": size, "name": f"{folder.name}.zip"}
         )
 
-    def send_piece(self, name: str, offset: int) -> None:
+    def send_piece(self, id: str, offset: int) -> None:  # noqa: A002 - as in the message
         """Sends a piece of a zip; the zip is let go of with its last piece.
 
         Raises:
             ExportError: There is no such zip any more.
         """
-        found = self._zips.get(name)
+        found = self._zips.get(id)
         if found is None or not 0 <= offset <= found.size:
             raise ExportError("The zip is not there any more.", remedy="Make it again.")
         found.file.seek(offset)
         piece = found.file.read(_PIECE)
-        self._app.send({"type": "zip-piece", "id": name, "offset": offset}, buffers=[piece])
+        self._app.send({"type": "zip-piece", "id": id, "offset": offset}, buffers=[piece])
         if offset + len(piece) >= found.size:
-            self._drop(name)
+            self._drop(id)
 
     def close(self) -> None:
         """Lets go of the zips that nobody fetched."""

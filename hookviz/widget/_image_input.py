@@ -11,7 +11,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import traitlets
 from PIL import Image
@@ -138,9 +138,14 @@ class ImageInput(Part):
             width: In pixels.
             channels: 1 or 3; None keeps what is set.
             found: How the size was found, in words.
+
+        Raises:
+            ImageError: The size is not legal; nothing is changed.
         """
         own = {**self.own, "size": f"{height} × {width}", "found": found}
-        self.own = own if channels is None else {**own, "channels": str(channels)}
+        own = own if channels is None else {**own, "channels": str(channels)}
+        _from_texts(own)  # raises before anything is taken over
+        self.own = own
         self.choice = "own"
 
     def network_input(self, **where: Any) -> NetworkInput | None:
@@ -309,16 +314,18 @@ class ImageInput(Part):
                 self.send({"type": "upload-refused", "id": upload})
             raise
 
-    handlers: ClassVar[Handlers] = {
-        **Part.handlers,
-        "pictures": _ask_pictures,
-        "sample": _take_sample,
-        "own": _change_own,
-        "preprocess": _choose_preprocessing,
-        "upload-start": _start_upload,
-        "upload-piece": _take_piece,
-        "upload-abort": _abort_upload,
-    }
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "pictures": self._ask_pictures,
+            "sample": self._take_sample,
+            "own": self._change_own,
+            "preprocess": self._choose_preprocessing,
+            "upload-start": self._start_upload,
+            "upload-piece": self._take_piece,
+            "upload-abort": self._abort_upload,
+        }
 
 
 def _as_texts(steps: Preprocessing) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import traitlets
 from torch import nn
 
+from hookviz import _text
 from hookviz.capture import LayerInfo, list_layers, select_layers
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.models import LoadedModel
@@ -27,8 +28,7 @@ def shape_text(shape: Sequence[int]) -> str:
         >>> shape_text((1, 64, 224, 224)), shape_text((1, 1000)), shape_text(())
         ('64×224×224', '1000', 'scalar')
     """
-    sides = list(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
-    return "×".join(str(s) for s in sides) or "scalar"
+    return _text.shape_text(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
 
 
 def row_facts(
@@ -38,7 +38,7 @@ def row_facts(
     *,
     ran: bool = False,
 ) -> dict[str, Any]:
-    """What a row tells of a layer.
+    """What a row shows of a layer.
 
     Args:
         shapes: Shape of the output, one per call; the first tensor where there are several.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import traitlets
 from matplotlib.figure import Figure
@@ -80,6 +80,8 @@ class MapGallery(Part):
     Attributes:
         options: How they are drawn (a `GridOptions`). A choice that some layers cannot follow
             (channel 64) is left out on their cards, which say so.
+        current_key: The card that was used last, "layer#call"; "" for none.
+        weights_of: Gives a layer's weights as a record, for cards that show filters.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
     """
 
@@ -91,6 +93,7 @@ class MapGallery(Part):
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)
     options = traitlets.Instance(GridOptions)
+    current_key = traitlets.Unicode()
 
     def __init__(
         self,
@@ -104,8 +107,9 @@ class MapGallery(Part):
         self.figures = Figures(self)
         self._box = PaintBox()
         self._near: set[str] = set()
+        self.weights_of: Callable[[str], Activation] | None = None
+        self._weights: dict[str, Activation] = {}
         self._look: dict[str, Any] | None = None
-        self._current = ""
         self._turned = ""
         self._sent: dict[str, int] = {}
         self._after_painting: Callable[[], None] | None = None
@@ -122,6 +126,7 @@ class MapGallery(Part):
         waiting: Mapping[str, tuple[str, str]] | None = None,
         origins: Mapping[str, Origin] | None = None,
         stale: Container[str] = (),
+        with_filters: Container[str] = (),
         order: Mapping[str, int] | None = None,
     ) -> None:
         """Shows activations, and names the layers that are still waited for.
@@ -131,6 +136,7 @@ class MapGallery(Part):
             waiting: Type and what to say, by layer, for layers without an activation.
             origins: Where the values come from, by layer.
             stale: Layers whose values are from an earlier image or model.
+            with_filters: Layers that have filters, which `weights_of` gives.
             order: Place in the order of execution by "layer#call", see `arrange_cards`.
         """
         with self.lock:
@@ -138,6 +144,10 @@ class MapGallery(Part):
             for card in cards.values():
                 card.origin = (origins or {}).get(card.layer)
                 card.stale = card.layer in stale and card.activation is not None
+                card.has_filters = card.layer in with_filters
+                card.filters = card.filters and card.has_filters
+            shown = {card.layer for card in cards.values() if card.activation is not None}
+            self._weights = {name: w for name, w in self._weights.items() if name in shown}
             self._cards = cards
             self._sent = {key: sent for key, sent in self._sent.items() if key in cards}
             self._publish()
@@ -158,7 +168,7 @@ class MapGallery(Part):
         if card.activation is None:
             raise RenderError(f"Layer '{card.layer}' has nothing to show: {card.reason}")
         drawing, _ = draw_card(
-            card.activation,
+            self.record_of(card) or card.activation,
             self.options_of(card),
             card.origin or self._plain,
             statistics=card.statistics,
@@ -182,7 +192,7 @@ class MapGallery(Part):
     @property
     def current(self) -> Card | None:
         """The card that was used last; the first one where none was."""
-        card = self._cards.get(self._current)
+        card = self._cards.get(self.current_key)
         return card or next(iter(self._cards.values()), None)
 
     def card(self, key: str) -> Card | None:
@@ -191,7 +201,22 @@ class MapGallery(Part):
 
     def options_of(self, card: Card) -> GridOptions:
         """How a card is drawn on the page now: its page, the page's width and theme."""
-        return self.options.replace(page=card.page, **(self._look or {}))
+        return self._options_for(card, self.options, card.page)
+
+    def _options_for(self, card: Card, options: GridOptions, page: int) -> GridOptions:
+        wanted: dict[str, Any] = {"page": page, **(self._look or {})}
+        if card.filters:
+            # The view is of activations: their scale, channels and order are not the weights'.
+            return GridOptions(per_page=options.per_page, cmap=options.cmap, **wanted)
+        return options.replace(**wanted)
+
+    def record_of(self, card: Card) -> Activation | None:
+        """What a card shows now: an activation, or its layer's weights; None for nothing."""
+        if not card.filters or card.activation is None or self.weights_of is None:
+            return card.activation
+        if card.layer not in self._weights:
+            self._weights[card.layer] = self.weights_of(card.layer)
+        return self._weights[card.layer]
 
     def pictures(self, count: int) -> list[bytes]:
         """The PNGs of the first ``count`` cards; of those that can be drawn."""
@@ -221,7 +246,7 @@ class MapGallery(Part):
         self.painter.close()
         super().close()
         self._box.forget()
-        self._cards, self._sent, self._look = {}, {}, None
+        self._cards, self._sent, self._weights, self._look = {}, {}, {}, None
         self.cards = []
 
     def open(self) -> None:
@@ -259,7 +284,7 @@ class MapGallery(Part):
             self._repaint()
 
     def _make_current(self, key: str) -> None:
-        self._current = key
+        self.current_key = key
 
     def _change_view(self, changes: dict[str, Any]) -> None:
         name = next(iter(changes), "")
@@ -287,8 +312,8 @@ class MapGallery(Part):
         reasons: list[RenderError] = []
         first = self.current
         for card in sorted(self.shown_cards, key=lambda card: card is not first):
-            if card.statistics:
-                continue  # statistics are of all channels
+            if card.statistics or card.filters:
+                continue  # statistics are of all channels, filters of the weights
             try:
                 painted = self._painted(card, options.replace(page=0))
             except RenderError:
@@ -310,10 +335,11 @@ class MapGallery(Part):
             return None
         return painted.facts["low"], painted.facts["high"]
 
-    def _turn_page(self, key: str, page: int) -> None:
+    def _turn_page(self, key: str, page: int, at: float = 0) -> None:
         with self._changing(key) as card:
             if card is not None:
                 card.page = max(0, page)
+                card.turned = max(card.turned, at)
                 self._turned = key
 
     def _collapse(self, key: str, on: bool) -> None:
@@ -324,7 +350,13 @@ class MapGallery(Part):
     def _show_statistics(self, key: str, on: bool) -> None:
         with self._changing(key) as card:
             if card is not None:
-                card.statistics, card.page = on, 0
+                card.statistics, card.filters, card.page = on, False, 0
+
+    def _show_filters(self, key: str, on: bool) -> None:
+        with self._changing(key) as card:
+            if card is not None and card.has_filters:
+                self._weights.pop(card.layer, None)  # a training may have changed them
+                card.filters, card.statistics, card.page = on, False, 0
 
     def _choose_leaf(self, key: str, leaf: str) -> None:
         known = self._cards.get(key)
@@ -340,7 +372,7 @@ class MapGallery(Part):
             card = self._cards.get(key)
             yield card
             if card is not None:
-                self._current = key
+                self.current_key = key
                 card.renew()
                 self._publish()
 
@@ -367,7 +399,10 @@ class MapGallery(Part):
         keys = list(self._cards)
         if key not in keys:
             return (-1, 0)  # what the app asks for, see `Explorer`: it is quick
-        return (0 if key == self._current else 1 if key in self._near else 2, keys.index(str(key)))
+        return (
+            0 if key == self.current_key else 1 if key in self._near else 2,
+            keys.index(str(key)),
+        )
 
     def _repaint(self) -> None:
         """Has all cards drawn that a page looks at and whose picture it does not have."""
@@ -384,13 +419,14 @@ class MapGallery(Part):
 
     def _painted(self, card: Card, options: GridOptions) -> Painted | None:
         """A card drawn on its page, for the page's width and theme; None without an activation."""
-        shown = card.activation
+        shown = self.record_of(card)
         if shown is None:
             return None
-        look = {"page": card.page if options is self.options else options.page}
         return self._box.paint(
             shown,
-            options.replace(**look, **(self._look or {})),
+            self._options_for(
+                card, options, card.page if options is self.options else options.page
+            ),
             card.origin or self._plain,
             statistics=card.statistics,
         )
@@ -403,6 +439,7 @@ class MapGallery(Part):
         if self._sent.get(key) == version:
             return  # ordered again while it was being drawn
         message: dict[str, Any] = {"type": "pixels", "key": key, "version": version}
+        message["turned"] = card.turned
         painted: Painted | None = None
         try:
             painted = self._painted(card, self.options)
@@ -431,15 +468,18 @@ class MapGallery(Part):
         with contextlib.suppress(RenderError):
             self._painted(card, self.options.replace(page=card.page + 1))
 
-    handlers: ClassVar[Handlers] = {
-        **Part.handlers,
-        "hello": _hello,
-        "look": _resize,
-        "near": _come_near,
-        "current": _make_current,
-        "view": _change_view,
-        "page": _turn_page,
-        "collapse": _collapse,
-        "statistics": _show_statistics,
-        "leaf": _choose_leaf,
-    }
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "hello": self._hello,
+            "look": self._resize,
+            "near": self._come_near,
+            "current": self._make_current,
+            "view": self._change_view,
+            "page": self._turn_page,
+            "collapse": self._collapse,
+            "filters": self._show_filters,
+            "statistics": self._show_statistics,
+            "leaf": self._choose_leaf,
+        }

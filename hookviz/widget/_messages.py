@@ -12,8 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 from hookviz.errors import HookvizError
 
@@ -29,9 +28,9 @@ def arguments_of(
     """The arguments that a handler gets for a message.
 
     Args:
-        handler: A method. Its parameters after ``self`` are fields of the message by name, of type
-            bool, int, float, str, list[str] or dict[str, Any]; one without a default must be
-            there. A parameter ``buffers`` gets the message's buffers.
+        handler: A function. Its parameters are fields of the message by name, of type bool, int,
+            float, str, list[str] or dict[str, Any]; one without a default must be there. A
+            parameter ``buffers`` gets the message's buffers.
         content: The message.
         buffers: Its buffers.
 
@@ -42,7 +41,7 @@ def arguments_of(
         HookvizError: A field is missing or not of its type.
 
     Examples:
-        >>> def turn(self, key: str, page: int = 0): ...
+        >>> def turn(key: str, page: int = 0): ...
         >>> arguments_of(turn, {"key": "conv#1", "page": 2, "evil": 1}, [])
         {'key': 'conv#1', 'page': 2}
         >>> arguments_of(turn, {"key": 5}, [])
@@ -50,41 +49,39 @@ def arguments_of(
         hookviz.errors.HookvizError: The page sent key=5; it must be a text.
     """
     found: dict[str, Any] = {}
-    for name, kind, default in _fields(handler):
-        if name == "buffers":
-            found[name] = [bytes(buffer) for buffer in buffers or []]
-        elif name in content:
-            found[name] = _checked(name, kind, content[name])
-        elif default is not inspect.Parameter.empty:
-            found[name] = default
-        else:
-            raise HookvizError(f"The page sent a message without {name}.")
+    for field in inspect.signature(handler, eval_str=True).parameters.values():
+        if field.name == "buffers":
+            found["buffers"] = [bytes(buffer) for buffer in buffers or []]
+        elif field.name in content and field.annotation in _WORDS:
+            found[field.name] = _checked(field.name, field.annotation, content[field.name])
+        elif field.default is field.empty and field.kind is not field.VAR_KEYWORD:
+            raise HookvizError(f"The page sent a message without {field.name}.")
     return found
 
 
-@cache
-def _fields(handler: Callable[..., Any]) -> tuple[tuple[str, Any, Any], ...]:
-    hints = get_type_hints(handler)
-    parameters = list(inspect.signature(handler).parameters.values())[1:]
-    return tuple((p.name, hints[p.name], p.default) for p in parameters)
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list[str]: "a list of texts",
+    dict[str, Any]: "names and values",
+}
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
-    words, right = {
-        bool: ("true or false", isinstance(value, bool)),
-        int: ("a whole number", _is_number(value) and float(value).is_integer()),
-        float: ("a number", _is_number(value)),
-        str: ("a text", _is_text(value)),
-        list[str]: ("a list of texts", isinstance(value, list) and all(map(_is_text, value))),
-        dict[str, Any]: (
-            "names and values",
-            isinstance(value, dict)
-            and all(map(_is_text, value))
-            and all(map(_plain, value.values())),
-        ),
-    }[kind]
+    if kind in (bool, str):
+        right = _is_text(value) if kind is str else isinstance(value, bool)
+    elif kind in (int, float):
+        right = _is_number(value) and (kind is float or float(value).is_integer())
+    elif kind == list[str]:
+        right = isinstance(value, list) and all(map(_is_text, value))
+    else:
+        right = isinstance(value, dict) and all(
+            _is_text(key) and _is_plain(inner) for key, inner in value.items()
+        )
     if not right:
-        raise HookvizError(f"The page sent {name}={ascii(value)[:80]}; it must be {words}.")
+        raise HookvizError(f"The page sent {name}={ascii(value)[:80]}; it must be {_WORDS[kind]}.")
     return int(value) if kind is int else value
 
 
@@ -103,5 +100,5 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value)

@@ -21,8 +21,8 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     Drawing,
+    FigureFacts,
     GridOptions,
-    PictureFacts,
     channel_statistics,
     draw,
     draw_statistics,
@@ -56,7 +56,7 @@ class Origin:
         categories: Class names of the model's last layer.
     """
 
-    facts: PictureFacts = field(default_factory=PictureFacts)
+    facts: FigureFacts = field(default_factory=FigureFacts)
     background: NDArray[np.uint8] | None = None
     categories: tuple[str, ...] = ()
 

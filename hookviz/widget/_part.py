@@ -82,7 +82,6 @@ class Part(anywidget.AnyWidget):
 
     Attributes:
         alert: What is shown: see `problem`; {} for nothing.
-        handlers: The method that answers each kind of message.
         page_writes: The traits that a page may set.
         lock: Held while the state changes, as messages, cells and the app's threads all change it.
             The parts of an app share one. Nothing waits for a thread while it holds it.
@@ -158,13 +157,21 @@ class Part(anywidget.AnyWidget):
 
     # ── messages
 
+    def handlers(self) -> Handlers:
+        """The method that answers each kind of message; see `arguments_of`."""
+        return {
+            "dismiss": self.clear_problem,
+            "ping": self._answer,
+            "problem": self._show_page_problem,
+        }
+
     def _on_message(self, _widget: Any, content: Any, buffers: Any) -> None:
         kind = content.get("type") if isinstance(content, dict) else None
-        handler = self.handlers.get(kind) if isinstance(kind, str) else None
+        handler = self.handlers().get(kind) if isinstance(kind, str) else None
         if handler is None:
             return
         with self.showing_problems():
-            handler(self, **arguments_of(handler, content, buffers))
+            handler(**arguments_of(handler, content, buffers))
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Takes what a page set: traits of ``page_writes`` alone; the rest is sent back.
@@ -186,9 +193,6 @@ class Part(anywidget.AnyWidget):
     def _answer(self) -> None:
         self.send({"type": "pong"})
 
-    def _dismiss(self) -> None:
-        self.clear_problem()
-
     def _show_page_problem(self, message: str, remedy: str = "", details: str = "") -> None:
         # Found by the page itself, for example a file that is too large to be sent.
         shown = {
@@ -197,9 +201,3 @@ class Part(anywidget.AnyWidget):
             "traceback": details[:_LONGEST],
         }
         self._show_alert({**shown, "number": next(_NUMBERS)})
-
-    handlers: ClassVar[Handlers] = {
-        "dismiss": _dismiss,
-        "ping": _answer,
-        "problem": _show_page_problem,
-    }

@@ -8,34 +8,84 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from hookviz._text import shape_text
 from hookviz.activation import Activation
+from hookviz.capture import layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import NetworkInput, network_input
-from hookviz.models import LoadedModel
-from hookviz.render import PictureFacts
+from hookviz.models import LoadedModel, feed, find_input_size
+from hookviz.render import FigureFacts
 from hookviz.run import Run, failing_layer, run_model
+from hookviz.widget._app import App
+from hookviz.widget._cards import card_key
 from hookviz.widget._layer_tree import row_facts
 from hookviz.widget._painting import Origin
 from hookviz.widget._results import return_memory
-from hookviz.widget._shapes import expected_rows
 from hookviz.widget._worker import Cancelled
 
-if TYPE_CHECKING:
-    from hookviz.widget._explorer import Explorer
-
-__all__ = ["LARGE", "Running", "origin_of"]
+__all__ = ["LARGE", "Expected", "Running", "expected_rows", "origin_of"]
 
 LARGE = 1_000_000_000
 """Bytes of activations above which the user is asked first."""
 
 _AUTO_DELAY = 0.3
 _SHOW_INTERVAL = 0.1
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run will give.
+
+    Attributes:
+        rows: By layer what `row_facts` gives; {} where it cannot be known.
+        sizes: Bytes of all calls by layer.
+        order: Place in the order of execution of each "layer#call".
+    """
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    order: dict[str, int] = field(default_factory=dict)
+
+
+def expected_rows(
+    model: LoadedModel, shape: Sequence[int], cancelled: Callable[[], bool] | None = None
+) -> Expected:
+    """What each layer will answer to an input of a shape.
+
+    Args:
+        model: The model; left as it is.
+        shape: (N, C, H, W).
+        cancelled: Asked before every module; True ends it, and nothing is known.
+
+    Returns:
+        Layers' shapes, bytes and order; all empty where that cannot be known.
+    """
+    try:
+        args, kwargs = feed(model, torch.zeros(tuple(shape), device=model.device))
+        found = layer_shapes(model.module, args, kwargs, cancelled=cancelled)
+    except Exception:  # noqa: BLE001 - an estimate that fails is no fault: nothing is shown then
+        return Expected()
+    calls: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    order: dict[str, int] = {}
+    for one in found:
+        of_layer = calls.setdefault(one.layer, [])
+        if one.call > len(of_layer):
+            of_layer.append((one.shape, one.tensor.nbytes))
+            order[card_key(one.layer, one.call)] = len(order)
+        else:  # a further tensor of the same call
+            first, size = of_layer[-1]
+            of_layer[-1] = first, size + one.tensor.nbytes
+    rows = {n: row_facts([s for s, _ in of], [b for _, b in of]) for n, of in calls.items()}
+    return Expected(rows, {name: sum(b for _, b in of) for name, of in calls.items()}, order)
 
 
 def origin_of(model: Any, picture: Any, received: Any) -> Origin:
@@ -48,7 +98,7 @@ def origin_of(model: Any, picture: Any, received: Any) -> Origin:
     """
     _, _, height, width = received.tensor.shape
     return Origin(
-        PictureFacts(
+        FigureFacts(
             model=model.name,
             weights=model.weights,
             trained=model.trained,
@@ -68,13 +118,16 @@ class Running:
 
     Attributes:
         waiting: Why a layer that was asked for is not there, for its card, by layer.
+        expected: What a run will give, as far as that is known.
         promised: Whether the cell that displays the app waits for a run.
     """
 
-    def __init__(self, app: Explorer) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
         self.waiting: dict[str, str] = {}
         self.promised = False
+        self.expected = Expected()
+        self._sized: weakref.ref[LoadedModel] | None = None
 
     def why_not(self) -> str:
         """Why there can be no run now, in words; "" where there can."""
@@ -89,7 +142,7 @@ class Running:
 
     def expected_bytes(self) -> int:
         """Bytes that the ticked layers will take; 0 where that is not known."""
-        sizes = self._app.expected.sizes
+        sizes = self.expected.sizes
         return sum(sizes.get(name, 0) for name in self._app.tree.selected)
 
     def expect_soon(self) -> None:
@@ -105,16 +158,31 @@ class Running:
         shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
 
         def task(cancelled: Cancelled) -> None:
+            self._find_size(model, cancelled)
             found = expected_rows(model, shape, cancelled)
             if cancelled():
                 app.jobs.later("expect", task)  # after the run, which goes first
             elif app.model is model and found.rows:
-                app.expected = found
+                self.expected = found
                 # What a run found out is truer than what was foreseen.
                 known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
                 app.tree.facts = {**found.rows, **known}
 
         app.jobs.later("expect", task)
+
+    def _find_size(self, model: LoadedModel, cancelled: Cancelled) -> None:
+        """Gives a module that says nothing of its input the size that it takes, once."""
+        known = self._sized is not None and self._sized() is model
+        if known or not model.passed_in or model.preprocess is not None:
+            return
+        found = find_input_size(model.module, cancelled)
+        with self._app.lock:
+            if cancelled() or self._app.model is not model:
+                return
+            self._sized = weakref.ref(model)
+            if found is not None and found.size is not None:
+                text = f"Found by trial: {found.describe()}."
+                self._app.image_input.set_size(*found.size, found.channels, text)
 
     def start(self, *, anyway: bool = False) -> bool:
         """Starts a run unless there is a reason against it or a job is going.
@@ -167,12 +235,14 @@ class Running:
         app = self._app
         app.clear_problem()
         # A picture that was dropped just before is the one that is meant.
-        while not app.image_input.wait(0.05):
-            if cancelled():
-                self.waiting = {}
-                app.say("Cancelled.", "idle", outcome="cancelled")
-                app.show_results()
-                return
+        while not app.image_input.wait(0.05) and not cancelled():
+            pass
+        self._find_size(app.model, cancelled)
+        if cancelled():
+            self.waiting = {}
+            app.set_status("Cancelled.", "idle", outcome="cancelled")
+            app.show_results()
+            return
         model, picture = app.model, app.image
         how = app.image_input.preprocessing
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
@@ -190,7 +260,7 @@ class Running:
                 app.results.put(so_far, origin)
                 app.show_results()
                 done = len({a.layer for a in so_far})
-                app.say(f"Running {model.name} …", None, done, len(layers), unit="layers")
+                app.set_status(f"Running {model.name} …", None, done, len(layers), unit="layers")
 
         def arrive(activation: Activation) -> None:
             arrived.append(activation)
@@ -259,11 +329,11 @@ class Running:
         kept = f"{done} of {layers} {verbs}." if done else "no layer was captured."
         if error is None:
             layers = "1 layer" if done == 1 else f"{done} layers"
-            app.say(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
+            app.set_status(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
         elif isinstance(error, RunCancelled):
-            app.say(f"Cancelled: {kept}", "idle", outcome="cancelled")
+            app.set_status(f"Cancelled: {kept}", "idle", outcome="cancelled")
         else:
-            app.say(f"Failed: {kept}", "idle", outcome="failed")
+            app.set_status(f"Failed: {kept}", "idle", outcome="failed")
             action = None
             if isinstance(error, DeviceError) and app.model.device.type != "cpu":
                 action = {"label": "Run on the CPU", "do": "retry-cpu"}

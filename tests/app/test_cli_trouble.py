@@ -79,9 +79,9 @@ def test_the_first_figure_of_a_process_may_have_any_name(tmp_path: Path) -> None
     image.write_bytes((ROOT / "assets" / "chelsea.png").read_bytes())
     arguments = ("maps", str(image), *BUNDLED, "-l", "features.30", "--out", str(tmp_path / "out"))
     with started(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
-        told, warned = program.communicate()
+        written, warned = program.communicate()
     assert program.returncode == 0, warned
-    assert Path(told.strip()).is_dir()
+    assert Path(written.strip()).is_dir()
     assert "Warning" not in warned
 
 
@@ -131,9 +131,9 @@ def test_a_terminal_without_some_characters_gets_their_escapes(encoding: str) ->
     with started(
         "doctor", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONIOENCODING": encoding}
     ) as program:
-        told, warned = program.communicate()
+        written, warned = program.communicate()
     assert program.returncode == 0, warned
-    assert "\\u2026" in told
+    assert "\\u2026" in written
 
 
 class Broken(nn.Module):
@@ -155,6 +155,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Broken:
     """What every command loads, whatever the name."""
     net = Broken()
     monkeypatch.setattr("hookviz.models.load_model", lambda *_, **__: load_model(net))
+    monkeypatch.setattr("hookviz.models.is_local", lambda _: True)
     return net
 
 

@@ -109,14 +109,16 @@ def test_a_layer_for_a_run_without_one(
 def test_every_choice_that_is_offered_for_a_layer_of_several_can_be_taken(
     run: hookviz.Run,
 ) -> None:
-    for layer in ("relu", "lstm"):
-        with pytest.raises(LayerError) as caught:
-            run.select(layer)
-        offered = re.findall(r"call (\d+), leaf '([^']*)'", str(caught.value))
-        assert len(offered) == len([a for a in run.activations if a.layer == layer]) > 1
-        for call, leaf in offered:
-            found = run.select(layer, int(call), leaf)
-            assert (found.layer, found.call, found.leaf) == (layer, int(call), leaf)
+    with pytest.raises(LayerError, match='or call="last"'):
+        run.select("relu")
+    assert [run.select("relu", call).call for call in (1, 2, "last")] == [1, 2, 2]
+    with pytest.raises(LayerError, match="Choose one with leaf=") as caught:
+        run.select("lstm")
+    offered = re.findall(r"([\d.]+): \[", str(caught.value))
+    assert len(offered) == len([a for a in run.activations if a.layer == "lstm"]) == 3
+    for leaf in offered:
+        assert run.select("lstm", leaf=leaf).leaf == leaf
+        run.figure("lstm", leaf=leaf)
 
 
 def test_the_model_and_the_image_for_drawing_again(

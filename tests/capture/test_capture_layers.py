@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hookviz.capture import Capture, list_layers, select_layers
-from hookviz.capture._layers import resolve
 from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._tree import resolve
 from hookviz.errors import CaptureError, LayerError
 
 
@@ -215,9 +215,12 @@ def test_a_layer_that_may_be_called_again_is_waited_for() -> None:
     with Capture(shared, "1", stop_early=True) as cap:
         assert shared(x) is None
     assert [a.call for a in cap.activations] == [1, 2]
-    for bad in ({"b": 1}, {"act": 0}, {"act": True}, {"act": "all"}):
-        with pytest.raises(CaptureError, match="stop_early maps"):
-            Capture(net, "act", stop_early=bad)
+    with pytest.raises(CaptureError, match="stop_early has 'b', which is not a selected layer"):
+        Capture(net, "act", stop_early={"b": 1})
+    for bad in (0, True, "all"):
+        said = re.escape(f"stop_early['act'] must be a whole number from 1, not {bad!r}")
+        with pytest.raises(CaptureError, match=said):
+            Capture(net, "act", stop_early={"act": bad})
 
 
 def test_a_head_called_per_level_is_kept_whole() -> None:

@@ -1,4 +1,4 @@
-"""Gradients clipped by hooks (case A27): what is clipped, when, and what is left alone."""
+"""Gradients clipped by hooks: what is clipped, when, and what is left alone."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def hooks_on(net: nn.Module) -> int:
         ({"value": 1.0, "when": "backward"}, [1.0, 1.0]),
     ],
 )
-def test_a27_when_clipping_acts(options, expected):
+def test_when_clipping_acts(options, expected):
     net = Pair()
     with clip_gradients(net, **options):
         two_passes(net)
@@ -57,7 +57,7 @@ def test_a27_when_clipping_acts(options, expected):
     assert hooks_on(net) == 0
 
 
-def test_a27_once_at_the_end_by_optimizer_or_by_hand():
+def test_once_at_the_end_by_optimizer_or_by_hand():
     net = Pair()
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
     with clip_gradients(net, norm=1.0, when="step", optimizer=optimizer):
@@ -75,7 +75,7 @@ def test_a27_once_at_the_end_by_optimizer_or_by_hand():
     assert net.w.grad.tolist() == pytest.approx([0.7071, 0.7071], abs=1e-4)
 
 
-def test_a27_value_on_each_pass_lets_the_sum_reach_two():
+def test_value_on_each_pass_lets_the_sum_reach_two():
     net = Pair()
     with clip_gradients(net, value=1.0):
         two_passes(net, (2.0, 0.0), (2.0, 0.0))

@@ -26,7 +26,7 @@ from hookviz.capture import (
     scale_channels,
     zero_channels,
 )
-from hookviz.capture._rebuild import change_leaves
+from hookviz.capture._leaves import change_leaves
 from hookviz.errors import CaptureError, LayerError
 
 

@@ -112,3 +112,12 @@ def test_gradients_of_an_exported_program_are_clipped():
     with clip_gradients(program, value=1e-3):
         program(X).sum().backward()
     assert all(p.grad.abs().max() <= 1e-3 for p in program.parameters())
+
+
+def test_a_traced_graph_ends_early_too():
+    net = make()
+    graph = torch.fx.symbolic_trace(net)
+    for layer in ("1", "3.0"):
+        with Capture(graph, layer, stop_early=True, eval_mode=True) as capture:
+            assert graph(X) is None
+        torch.testing.assert_close(capture.output(layer), net[: int(layer[0]) + 1](X))

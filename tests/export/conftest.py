@@ -59,7 +59,7 @@ def make_facts() -> Callable[..., RunFacts]:
             "torch_version": "2.14.1",
             "hookviz_version": "0.1.0",
             "started": datetime(2026, 11, 4, 14, 22, 33, tzinfo=UTC),
-            "input_picture": picture,
+            "input_image": picture,
         } | changes
         return RunFacts(**values)
 

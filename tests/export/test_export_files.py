@@ -143,7 +143,7 @@ def test_what_the_disk_answers_is_one_sentence(tmp_path: Path, number: int, part
         ("a\0b", "null"),
     ],
 )
-def test_a_parent_that_cannot_be_is_told(tmp_path: Path, parent: str, part: str) -> None:
+def test_a_parent_that_cannot_be_is_one_sentence(tmp_path: Path, parent: str, part: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(ExportError) as caught:
@@ -152,7 +152,7 @@ def test_a_parent_that_cannot_be_is_told(tmp_path: Path, parent: str, part: str)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_in_the_way_of_a_file_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_the_way_of_a_file_is_one_sentence(tmp_path: Path) -> None:
     folder = ExportFolder.new(tmp_path, "x")
     (folder.path / "a.png").mkdir()
     with pytest.raises(ExportError, match="folder of that name is in the way"):
@@ -176,7 +176,7 @@ def test_a_disk_that_is_really_full_leaves_no_half_file(small_disk: Path) -> Non
     assert names(folder.path) == {"small.png"}
 
 
-def test_a_disk_that_is_really_read_only_is_told(small_disk: Path) -> None:
+def test_a_disk_that_is_really_read_only_is_one_sentence(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(ExportError, match="read-only"):
         ExportFolder.new(small_disk, "x")
@@ -243,7 +243,7 @@ def test_a_cancelled_zip_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing", "empty"])
-def test_a_folder_without_files_is_told(tmp_path: Path, place: str) -> None:
+def test_a_folder_without_files_is_one_sentence(tmp_path: Path, place: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ExportError, match=place if place == "empty" else "not a folder|no files"):
         zip_export(tmp_path / place)

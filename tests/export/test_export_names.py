@@ -52,7 +52,7 @@ def test_the_names_of_the_design() -> None:
     assert folder_name(made, "vgg16", "dog.jpg") == "20261104T142233Z_vgg16_dog"
 
 
-def test_a_local_time_is_told_in_utc() -> None:
+def test_a_local_time_is_given_in_utc() -> None:
     made = datetime(2026, 11, 4, 16, 22, 33, tzinfo=timezone(timedelta(hours=2)))
     assert folder_name(made, "m", "i.png") == "20261104T142233Z_m_i"
 
@@ -78,7 +78,7 @@ def test_parts_of_a_name(changes: dict, expected: str) -> None:
     assert activation_stem(record(**changes)) == expected
 
 
-def test_runs_are_told_apart_only_where_there_are_several() -> None:
+def test_runs_are_kept_apart_only_where_there_are_several() -> None:
     assert activation_stem(record(run=2), several_runs=True) == "003_features.2_run2_Conv2d"
     assert activation_stem(record(run=2)) == "003_features.2_Conv2d"
 
@@ -88,7 +88,7 @@ def test_names_sort_as_the_layers_ran() -> None:
     assert stems == sorted(stems)
 
 
-def test_a_long_name_is_cut_and_told_apart_by_a_hash() -> None:
+def test_a_long_name_is_cut_and_set_apart_by_a_hash() -> None:
     one, two = ("block." * 100 + end for end in ("conv1", "conv2"))
     stems = [activation_stem(record(name)) for name in (one, two)]
     assert stems[0] != stems[1]

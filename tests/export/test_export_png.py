@@ -80,7 +80,7 @@ def test_characters_that_a_text_cannot_hold_are_escaped() -> None:
         (png_with(text_chunks({"Software": "hookviz 0.1.0"})), "did not write it"),
     ],
 )
-def test_a_file_that_is_no_export_is_told_in_one_sentence(data: bytes, part: str) -> None:
+def test_a_file_that_is_no_export_is_one_sentence(data: bytes, part: str) -> None:
     with pytest.raises(ExportError) as caught:
         read_png_facts(data)
     assert part in str(caught.value)
@@ -156,7 +156,7 @@ def test_the_last_of_equal_keys_counts() -> None:
     assert read_png_facts(png)["record"] == "{}"
 
 
-def test_files_that_cannot_be_read_are_told_by_name(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for path, part in [
         (tmp_path / "missing.png", "No such file"),
         (tmp_path, "folder or a device"),

@@ -17,7 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export import RunFacts, needs_inputs, read_png_facts, reproduce_png, write_export
+from hookviz.export import RunFacts, kinds_in, read_png_facts, reproduce_png, write_export
 from hookviz.export._png import _chunk, text_chunks
 from hookviz.render import GridOptions
 
@@ -111,7 +111,7 @@ def test_files_of_inputs_say_so(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     paths = written(tmp_path, facts, activations, "grids")
-    assert [needs_inputs(read_png_facts(path)) for path in paths] == [False] * 5 + [True]
+    assert ["input" in kinds_in(read_png_facts(path)) for path in paths] == [False] * 5 + [True]
 
 
 def test_bytes_do_as_well_as_a_path(
@@ -152,9 +152,9 @@ def test_other_values_differ_in_pixels_and_facts(
     found = reproduce_png(path, Again(facts, other))
     assert not found.identical
     assert not found.same_pixels
-    told = " ".join(found.differences)
-    assert "'vmax' differs" in told
-    assert "pixels differ, the first at column" in told
+    sentences = " ".join(found.differences)
+    assert "'vmax' differs" in sentences
+    assert "pixels differ, the first at column" in sentences
 
 
 def with_texts(data: bytes, texts: Mapping[str, str]) -> bytes:
@@ -188,16 +188,16 @@ def test_an_edited_pixel_is_found(
     assert "1 pixel differs, it is at column 7, row 5" in found.differences[0]
 
 
-def test_another_size_is_told(
+def test_another_size_is_one_sentence(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     path = written(tmp_path, facts, activations, "input")[0]
-    other = replace(facts, input_picture=Image.new("RGB", (41, 30)))
+    other = replace(facts, input_image=Image.new("RGB", (41, 30)))
     found = reproduce_png(path, Again(other, activations))
     assert found.differences == ("The size differs: 40×30 pixels in the file, 41×30 now.",)
 
 
-def test_other_versions_are_told_and_do_not_count(
+def test_other_versions_are_named_and_do_not_count(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     path = written(tmp_path, facts, activations, "channels")[0]
@@ -206,12 +206,12 @@ def test_other_versions_are_told_and_do_not_count(
     )
     found = reproduce_png(path, Again(other, activations))
     assert found.identical
-    told = " ".join(found.differences)
+    sentences = " ".join(found.differences)
     for words in ("version of hookviz", "version of torch", "device", "name of the image"):
-        assert words in told
+        assert words in sentences
 
 
-def test_other_settings_of_matplotlib_are_told(
+def test_other_settings_of_matplotlib_are_named(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     path = written(tmp_path, facts, activations, "grids", layers="relu")[0]
@@ -234,7 +234,7 @@ def test_an_edited_text_is_found(
     )
 
 
-def test_a_layer_that_did_not_run_again_is_told(
+def test_a_layer_that_did_not_run_again_is_one_sentence(
     tmp_path: Path, facts: RunFacts, activations: list[Activation]
 ) -> None:
     paths = written(tmp_path, facts, activations, "grids", layers="relu")
@@ -325,7 +325,7 @@ def test_a_picture_too_large_to_compare_is_refused_before_it_is_decoded(
 @pytest.mark.parametrize(
     ("pixels", "part"), [(None, "it holds no pixels"), (b"junk", "pixels cannot be read")]
 )
-def test_pixels_that_cannot_be_decoded_are_told(
+def test_pixels_that_cannot_be_decoded_are_named(
     tmp_path: Path,
     facts: RunFacts,
     activations: list[Activation],

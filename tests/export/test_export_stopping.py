@@ -183,7 +183,7 @@ def test_a_fault_in_drawing_leaves_no_empty_folder(
     def fail(*_arguments: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("hookviz.export._builtin_parts.grid_picture", fail)
+    monkeypatch.setattr("hookviz.export._figures.grid_page", fail)
     with pytest.raises(MemoryError):
         write_export(facts, activations, tmp_path)
     assert names(tmp_path) == set()

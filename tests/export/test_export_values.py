@@ -16,7 +16,8 @@ import torch
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export._folder import whole_file
-from hookviz.export._values import TensorError, write_values
+from hookviz.export._part import TensorError
+from hookviz.export._values import write_values
 
 
 def record(tensor: torch.Tensor) -> Activation:
@@ -151,6 +152,6 @@ def test_files_have_the_rights_that_new_files_have_here(form: str, tmp_path: Pat
     assert (tmp_path / "values").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
-def test_an_unknown_form_is_told() -> None:
+def test_an_unknown_form_is_one_sentence() -> None:
     with pytest.raises(ExportError, match=r"'pickle'.*'npz' and 'safetensors'"):
         written(torch.zeros(1), "pickle")

@@ -220,7 +220,7 @@ def test_the_manifest_is_strict_json_also_for_nan_and_infinities(
     assert entry["mean"] == pytest.approx(4 / 5)
 
 
-def test_one_pixel_is_one_activation_in_the_colour_of_its_level(
+def test_one_pixel_is_one_activation_in_the_color_of_its_level(
     tmp_path: Path, facts: RunFacts, record: Make
 ) -> None:
     values = torch.tensor([[0.0, 51.0, 255.0], [102.0, 204.0, 153.0]])
@@ -235,9 +235,9 @@ def test_one_pixel_is_one_activation_in_the_colour_of_its_level(
         assert image.mode == "P"
         levels = np.round(expected.numpy()).astype(int)
         assert np.array_equal(np.asarray(image), levels)
-        # Matplotlib cuts where it turns a colour into bytes, and the table here may round.
-        colours = np.asarray(image.convert("RGB")).astype(int)
-        assert np.abs(colours - table[levels]).max() <= 1
+        # Matplotlib cuts where it turns a color into bytes, and the table here may round.
+        colors = np.asarray(image.convert("RGB")).astype(int)
+        assert np.abs(colors - table[levels]).max() <= 1
         texts = read_png_facts(path)
         assert (texts["vmin"], texts["vmax"]) == ("0.0", "255.0")
 
@@ -253,7 +253,7 @@ def test_one_pixel_is_one_activation_in_the_colour_of_its_level(
     ids=lambda o: o.scale,
 )
 @pytest.mark.parametrize("holes", [False, True])
-def test_single_channels_have_the_colours_of_the_grids_tiles(
+def test_single_channels_have_the_colors_of_the_grids_tiles(
     tmp_path: Path, facts: RunFacts, record: Make, options: GridOptions, holes: bool
 ) -> None:
     torch.manual_seed(1)
@@ -393,9 +393,9 @@ def test_what_cannot_be_drawn_is_noted_and_its_values_are_kept(
 def test_drawing_that_fails_for_every_page_is_an_error(
     tmp_path: Path, make_facts: Callable[..., RunFacts], record: Make
 ) -> None:
-    facts = make_facts(input_picture=None)
+    facts = make_facts(input_image=None)
     options = GridOptions(overlay=True)
-    with pytest.raises(RenderError, match="picture that the network saw"):
+    with pytest.raises(RenderError, match="image that the network saw"):
         write_export(facts, [record()], tmp_path, options=options)
     assert names(tmp_path) == []
     seen = []
@@ -436,7 +436,7 @@ def test_values_are_files_of_their_own(
         ({"what": "channels", "channels": "7"}, "channel 7"),
     ],
 )
-def test_choices_that_are_not_legal_are_told_before_anything_is_made(
+def test_choices_that_are_not_legal_are_refused_before_anything_is_made(
     tmp_path: Path, facts: RunFacts, record: Make, choice: dict, part: str
 ) -> None:
     with pytest.raises(ExportError) as caught:
@@ -445,7 +445,7 @@ def test_choices_that_are_not_legal_are_told_before_anything_is_made(
     assert not (tmp_path / "out").exists()
 
 
-def test_nothing_to_export_is_told(tmp_path: Path, facts: RunFacts) -> None:
+def test_nothing_to_export_is_one_sentence(tmp_path: Path, facts: RunFacts) -> None:
     with pytest.raises(ExportError, match="nothing to export"):
         write_export(facts, [], tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -465,9 +465,9 @@ def test_only_the_layers_asked_for(tmp_path: Path, facts: RunFacts, record: Make
 def test_a_run_without_a_picture_notes_it(
     tmp_path: Path, make_facts: Callable[..., RunFacts], record: Make
 ) -> None:
-    facts = make_facts(input_picture=None)
+    facts = make_facts(input_image=None)
     result = write_export(facts, [record()], tmp_path, what={"grids", "input"})
-    assert result.notes == ("the run has no picture of its input, so none was written",)
+    assert result.notes == ("the run has no image of its input, so none was written",)
     assert manifest_of(result.folder)["notes"] == list(result.notes)
 
 
@@ -527,7 +527,7 @@ def test_progress_counts_every_file_once(tmp_path: Path, facts: RunFacts, record
     assert not [t for t in threading.enumerate() if t.name.startswith("hookviz-export")]
 
 
-def test_a_diverging_colour_table_is_symmetric_also_in_single_channels(
+def test_a_diverging_color_table_is_symmetric_also_in_single_channels(
     tmp_path: Path, facts: RunFacts, record: Make
 ) -> None:
     tensor = torch.tensor([[-3.0, 0.0], [1.0, 3.0]])[None, None]
@@ -541,8 +541,8 @@ def test_a_diverging_colour_table_is_symmetric_also_in_single_channels(
 def test_many_channels_in_bundles_are_all_written_in_their_own_files(
     tmp_path: Path, facts: RunFacts, record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hookviz.export._builtin_parts._BUNDLE_FILES", 3)
-    monkeypatch.setattr("hookviz.export._channels._BATCH", 40)
+    monkeypatch.setattr("hookviz.export._channels._BUNDLE_FILES", 3)
+    monkeypatch.setattr("hookviz.render._channels._BATCH", 40)
     tensor = torch.arange(23.0)[None, :, None, None].expand(1, 23, 2, 3).contiguous()
     options = GridOptions(scale="fixed", vmin=0, vmax=255, cmap="gray", style="light")
     result = write_export(

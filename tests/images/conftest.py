@@ -1,4 +1,4 @@
-"""Pictures that the tests of this room make."""
+"""Images that these tests make."""
 
 from __future__ import annotations
 

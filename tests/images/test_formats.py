@@ -4,6 +4,7 @@ import hashlib
 import io
 import struct
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -435,7 +436,8 @@ def test_progressive_and_restart_jpegs(encode):
 # Warnings and settings of the process.
 
 
-def test_faults_that_pillow_warns_about_are_a_note_and_no_warning(encode):
+def faulty_tiff(encode) -> bytes:
+    """Pillow reads it with a warning."""
     broken = encode(Image.new("RGB", (8, 8), "red"), "TIFF")
     # The directory says that a tag's data lie far beyond the file.
     place = struct.unpack_from("<I", broken, 4)[0]
@@ -446,11 +448,26 @@ def test_faults_that_pillow_warns_about_are_a_note_and_no_warning(encode):
     directory = broken[place + 2 : place + 2 + 12 * count]
     data += struct.pack("<H", count + 1) + directory + entry + b"\0\0\0\0"
     struct.pack_into("<I", data, 4, moved)
+    return bytes(data)
+
+
+def test_faults_that_pillow_warns_about_are_a_note_where_warnings_are_errors(encode):
     before = list(warnings.filters)
-    picture = read_image(bytes(data))  # warnings are errors here
+    picture = read_image(faulty_tiff(encode))  # warnings are errors here
     assert picture.size == (8, 8)
     assert "small faults" in notes(picture)
     assert list(warnings.filters) == before
+
+
+def test_a_thread_that_reads_does_not_touch_the_filters(encode, monkeypatch):
+    data = faulty_tiff(encode)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "catch_warnings", lambda: pytest.fail("filters were changed"))
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(read_image, data).result().size == (8, 8)
+        monkeypatch.undo()
+    assert any("Tag data larger than file" in str(w.message) for w in seen)
 
 
 def test_pillow_still_warns_everyone_else():

@@ -127,6 +127,12 @@ def test_a_description_or_another_object_in_place_of_a_preprocessing():
     )
     network_input(sample_image(), T.Compose([T.Resize(8), T.ToTensor()]))
 
+    def last(image):
+        return torch.from_numpy(np.array(image)).float()
+
+    advised(lambda: network_input(sample_image(), last), "Add .permute(2, 0, 1)")
+    network_input(sample_image(), lambda image: last(image).permute(2, 0, 1))
+
 
 def test_the_object_itself_for_a_config_that_cannot_be_repeated():
     timm = pytest.importorskip("timm.data")

@@ -74,6 +74,10 @@ def test_configs_that_no_weights_have_give_what_timm_gives(
         ({"crop_border_pixels": 3}, "'crop_border_pixels'"),
         ({"normalize": False}, "'normalize'"),
         ({"mean": (0.5, 0.5)}, "mean has 2 values"),
+        ({"mean": "a"}, "mean='a' is not a list of numbers"),
+        ({"crop_pct": "a"}, "config that cannot be read .ValueError"),
+        ({"input_size": (3,)}, "config that cannot be read .ValueError"),
+        ({"input_size": (3, 0, 5)}, "is not a size"),
     ],
 )
 def test_settings_of_timm_that_cannot_be_repeated_are_refused(more, words):
@@ -200,6 +204,10 @@ def test_a_config_without_a_name_gives_what_the_pillow_backend_gives(photos, opt
         ({"crop_pct": 0.9}, "'crop_pct'"),
         ({"do_rescale": False}, "does not scale"),
         ({"rescale_factor": 1 / 127.5}, "does not scale"),
+        ({"rescale_factor": "a"}, "config that cannot be read .ValueError"),
+        ({"resample": 99}, "config that cannot be read .ValueError"),
+        ({"size": "a"}, "config that cannot be read .ValueError"),
+        ({"size": None}, "size None cannot be repeated"),
         ({"size": {"shortest_edge": 20, "longest_edge": 30}}, "longest_edge"),
         ({"image_mean": [0.5] * 4}, "mean has 4 values"),
     ],
@@ -250,9 +258,30 @@ def test_a_callable_that_takes_its_image_by_name(photos, give):
     array = np.array(photos[0].image)
     wanted = np.asarray(give(array), dtype=np.float32)
     wanted = np.moveaxis(wanted, 2, 0) if wanted.shape[2] in (1, 3) else wanted
-    for pipeline in (Named(give), lambda *, image: {"image": give(image)}):
+
+    def decorated(*args, **data):
+        return {"image": give(np.array(*args, **data))}
+
+    for pipeline in (Named(give), lambda *, image: {"image": give(image)}, decorated):
         given = network_input(photos[0], pipeline)
         assert np.array_equal(given.tensor[0].numpy(), wanted)
+
+
+def test_the_error_of_the_usual_call_is_the_one_that_is_said(photos):
+    def decorated(*args, **data):
+        raise ValueError("mine" if args else "by name")
+
+    with pytest.raises(ImageError, match="decorated failed: mine"):
+        network_input(photos[0], decorated)
+
+
+def test_a_function_that_changes_its_image_leaves_the_photo_as_it_was(photos):
+    def shrink(image):
+        image.thumbnail((20, 20))
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+    assert max(network_input(photos[0], shrink).tensor.shape[2:]) == 20
+    assert photos[0].image.size == photos[0].size == SIZES[0]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -153,6 +153,7 @@ def test_what_can_be_read_off_a_chain_says_where_the_input_lies(chain, box):
         v2.Compose([v2.ToImage(), v2.Resize(64), v2.ToDtype(torch.float32)]),
         T.PILToTensor(),
         np.array,
+        lambda image: np.array(image)[None],
         lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).int(),
     ],
 )
@@ -160,6 +161,7 @@ def test_values_up_to_255_are_never_divided_in_silence(pipeline):
     photo = sample_image()
     given = network_input(photo, pipeline)
     wanted = torch.as_tensor(pipeline(photo.image))
+    wanted = wanted[0] if wanted.ndim == 4 else wanted
     wanted = wanted if wanted.shape[0] == 3 else wanted.permute(2, 0, 1)
     assert given.tensor.dtype == torch.float32
     assert torch.equal(given.tensor[0], wanted.to(torch.float32))
@@ -243,6 +245,7 @@ def test_a_known_preprocessing_can_be_fitted_otherwise():
         (T.Resize(3), "Resize gave an Image.*ToTensor"),
         (lambda image: torch.zeros(2, 3, 4, 4), r"\(2, 3, 4, 4\)"),
         (lambda image: torch.zeros(4, 4), r"\(4, 4\)"),
+        (lambda image: torch.from_numpy(np.array(image)), r"\(300, 451, 3\).*permute\(2, 0, 1\)"),
         (lambda image: torch.zeros(3, 4, 4, dtype=torch.complex64), "complex64"),
         (lambda image: torch.zeros(3, 0, 4), r"\(3, 0, 4\)"),
         (lambda image: np.array(["a"]), "an array"),
@@ -501,6 +504,9 @@ def test_long_pictures_with_a_size_of_ones_own(fit):
         ({"mean": (1.0,)}, "mean has 1 values and std 3"),
         ({"mean": (1.0, 1.0), "std": (1.0, 1.0)}, "mean has 2 values"),
         ({"std": (1.0, 0.0, 1.0)}, "zero"),
+        ({"mean": 0.5}, "mean is 0.5; it must be finite numbers, one per channel"),
+        ({"std": ("a", "b", "c")}, "std is"),
+        ({"mean": None}, "mean is None"),
         ({"std": (1.0, float("nan"), 1.0)}, "finite"),
         ({"interpolation": "cubic"}, "bicubic"),
     ],
@@ -522,6 +528,18 @@ def test_descriptions():
         "mean (0.4824, 0.4588, 0.4078), std (0.003922, 0.003922, 0.003922)"
         in Preprocessing.from_transforms(vgg).describe()
     )
+
+
+def test_what_read_image_takes_is_taken(tmp_path):
+    path = tmp_path / "dot.png"
+    Image.new("P", (4, 3)).save(path)
+    for source in (path, Image.open(path), np.zeros((3, 4), np.uint8), torch.zeros(3, 3, 4)):
+        assert network_input(source, Preprocessing.for_size(2)).tensor.shape == (1, 3, 2, 2)
+        assert Preprocessing.for_size(2)(source).shape == (3, 2, 2)
+    with pytest.raises(ImageError, match="A NoneType is no image"):
+        network_input(None)
+    with pytest.raises(ImageError, match="dtype float16; give a floating one"):
+        network_input(path, dtype="float16")
 
 
 def test_a_pil_image_of_any_mode_is_taken():

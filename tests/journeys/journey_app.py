@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from pathlib import Path
 
 from PIL import Image
@@ -19,6 +20,12 @@ PAINTED = """([card, img, than]) => {
   const version = Number(card.dataset.version);
   return version > than && Number(img.dataset.version) === version
     && img.complete && img.naturalWidth > 0;
+}"""
+
+# All that the app says, tooltips included.
+SAID = """root => {
+  const titles = [...root.querySelectorAll('[title]')].map(element => element.title);
+  return [root.innerText, ...titles].join('\\n');
 }"""
 
 SOURCE_BYTES = """async img => {
@@ -80,6 +87,30 @@ class App:
         expect(self.alerts()).to_have_count(1)
         expect(self.alerts()).to_be_in_viewport()
         return self.alerts()
+
+    def type_into(self, label: str, text: str) -> Locator:
+        """Type a value into a field and press Enter; the field."""
+        field = self.root.get_by_label(label, exact=True)
+        field.fill(text)
+        field.press("Enter")
+        return field
+
+    def expect_refused(self, label: str, text: str, stands: str, *parts: str) -> None:
+        """Type a value that is refused: the one before stands, the sentence is at the field."""
+        field = self.type_into(label, text)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(field).to_have_value(stands)
+        said = self.root.locator(f"id={field.get_attribute('aria-describedby')}")
+        for part in parts:
+            expect(said).to_contain_text(part)
+        expect(said).to_be_visible()
+        self.expect_no_alert()
+
+    def expect_plain_words(self) -> None:
+        """No word of Python's stands in the app: no argument, no call, no True or False."""
+        said = self.root.evaluate(SAID)
+        found = re.findall(r".*(?:\w\w+=['\w]|\b(?:True|False)\b|\w\(\)).*", said)
+        assert found == [], found
 
     def expect_no_alert(self) -> None:
         expect(self.alerts()).to_have_count(0)

@@ -52,6 +52,8 @@ IGNORED_CONSOLE_ERRORS = (
     re.compile("fontawesome-free"),
     # Notebook 7.6 itself asks for a setting's schema before it has loaded it.
     re.compile("reading 'schema'"),
+    # … and for a command of JupyterLab's that it lacks.
+    re.compile("'filebrowser:open-path' not registered"),
     # The workspace of `?reset` is asked for before it exists; the browser logs the 404 itself.
     re.compile(r"status of 404.*/api/workspaces"),
 )

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 READY = """import hookviz
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore("vgg16", photo, ["features.0", "features.28"])
+app = hookviz.explore("vgg16", photo, ["features.0", "features.28"], run=False)
 app"""
 
 

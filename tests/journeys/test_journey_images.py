@@ -42,6 +42,12 @@ def test_own_photo_by_drop_paste_and_browse(
     expect(app.part("image-caption")).to_contain_text("30 × 20")
     assert lab.value("app.image.image.getpixel((0, 0))") == [128, 0, 128]
 
+    several = [photo(tmp_path / f"{name}.png", hue=hue) for name, hue in (("a", 10), ("b", 20))]
+    lab.drop(app.part("drop"), *several)
+    app.expect_image("a.png")
+    expect(app.part("left-out")).to_contain_text("b.png")
+    lab.screenshot("images_0_several")
+
     app.browse(photo(tmp_path / "chosen.webp", hue=200))
     app.expect_image("chosen.webp")
     expect(app.part("seen-caption")).to_contain_text("224")

@@ -18,7 +18,7 @@ app"""
 
 COUNTING = """import hookviz
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore("vgg16", photo, ["features.0", "features.28"])
+app = hookviz.explore("vgg16", photo, ["features.0", "features.28"], run=False)
 forwards = []
 app.model.module.register_forward_pre_hook(lambda module, args: forwards.append(1))
 app"""
@@ -74,7 +74,7 @@ def test_a_layer_called_three_times(open_app: Callable[..., tuple[Lab, App]]) ->
         "import hookviz\n"
         'photo = hookviz.sample_image("chelsea.png")\n'
         'app = hookviz.explore(hookviz.load_model("resnet50", weights=None), photo,\n'
-        '                      ["layer1.0.relu", "fc"])\napp'
+        '                      ["layer1.0.relu", "fc"], run=False)\napp'
     )
     app.run("layer1.0.relu", "fc")
     assert app.root.locator('[data-hv="card"][data-layer="layer1.0.relu"]').count() == 3
@@ -170,19 +170,36 @@ def test_view_controls_change_the_picture_without_a_new_run(
     assert lab.value("len(forwards)") == 1, "a change of the view ran the model"
 
 
-def test_bad_view_input_is_an_alert_not_an_end(
+def test_a_refused_view_value_leaves_the_picture_and_every_control_usable(
     open_app: Callable[..., tuple[Lab, App]],
 ) -> None:
     lab, app = open_app(COUNTING)
     app.expect_image("chelsea.png")
     app.run("features.0", "features.28")
-    box = app.root.get_by_label("Channels", exact=True)
-    box.fill("0-9999,cat")
-    box.press("Enter")
-    app.expect_alert("cat")
-    lab.screenshot("view_6_bad_channels")
-    box.fill("0-3")
+    app.card("features.0").get_by_text("features.0", exact=True).click()
+    before = app.pixels("features.0").tobytes()
+    app.expect_refused("Channels", "0-9999,cat", "", "“cat” is not a channel")
+    app.expect_refused("Channels", "9999", "", "9999")
+    lab.screenshot("view_6_refused")
+    app.expect_plain_words()
+    assert app.pixels("features.0").tobytes() == before
+    # what one layer has and another has not: drawn where it is, said where it is not
     version = app.version("features.28")
-    box.press("Enter")
+    app.type_into("Channels", "64")
     app.painted("features.28", than=version)
+    expect(app.card("features.0").locator('[data-hv="card-note"]')).to_contain_text("0 to 63")
+    expect(app.grid("features.0")).to_be_visible()
+    lab.screenshot("view_7_for_some")
+    app.expect_plain_words()
+    # and nothing is stuck: clearing, other choices, another photo
+    version = app.version("features.0")
+    app.type_into("Channels", "")
+    app.painted("features.0", than=version)
+    version = app.version("features.0")
+    app.choose("Colours", "magma")
+    app.painted("features.0", than=version)
+    assert lab.value("app.gallery.view['channels']") == ""
     assert lab.value("len(forwards)") == 1
+    app.sample("coffee")
+    app.run("features.0")
+    app.expect_no_alert()

@@ -27,7 +27,7 @@ def left_over(seconds=10):
         t.join(seconds)
     return [t.name for t in ours if t.is_alive()]
 app = None"""
-SHOW = """app = hookviz.explore(model, photo, ["features.0", "features.5"])
+SHOW = """app = hookviz.explore(model, photo, ["features.0", "features.5"], run=False)
 app"""
 
 
@@ -124,8 +124,8 @@ def test_reload_restart_save_and_reopen(
 def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None:
     lab, _ = open_app(
         MODEL,
-        'first = hookviz.explore(model, photo, ["features.0"])\nfirst',
-        'second = hookviz.explore(model, other, ["features.2"])\nsecond',
+        'first = hookviz.explore(model, photo, ["features.0"], run=False)\nfirst',
+        'second = hookviz.explore(model, other, ["features.2"], run=False)\nsecond',
     )
     first = App(lab.page, lab.output(1)).wait_ready()
     second = App(lab.page, lab.output(2)).wait_ready()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 READY = """import hookviz
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore("vgg16", photo, ["features.0", "features.28"])
+app = hookviz.explore("vgg16", photo, ["features.0", "features.28"], run=False)
 app"""
 
 # A control that is cut off at the right edge, or text that its box does not hold.
@@ -58,10 +58,12 @@ def test_themes_and_axe(
             assert lab.axe(axe_source, '[data-hv="app"]') == [], dialog
             lab.page.keyboard.press("Escape")
             expect(app.part(dialog)).to_be_hidden()
-        app.root.get_by_label("Channels", exact=True).fill("nonsense")
-        app.root.get_by_label("Channels", exact=True).press("Enter")
-        app.expect_alert("nonsense")
-        lab.screenshot(f"looks_{theme}_4_alert")
+        app.expect_refused("Channels", "nonsense", "", "nonsense")
+        lab.screenshot(f"looks_{theme}_4_refused")
+        assert lab.axe(axe_source, '[data-hv="app"]') == [], "refused value"
+        app.browse({"name": "page.png", "mimeType": "image/png", "buffer": b"<html>404</html>"})
+        app.expect_alert("page.png")
+        lab.screenshot(f"looks_{theme}_5_alert")
         assert lab.axe(axe_source, '[data-hv="app"]') == [], "alert"
     finally:
         lab.theme("light")  # the server remembers the theme: the next test starts light

@@ -31,7 +31,7 @@ class Slow(nn.Module):
         return self.steps(x)
 
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore(Slow(), photo, [f"steps.{i}" for i in range(20)])
+app = hookviz.explore(Slow(), photo, [f"steps.{i}" for i in range(20)], run=False)
 app"""
 
 QUICK = """import hookviz, torch
@@ -41,7 +41,7 @@ net = nn.Sequential(*[nn.Conv2d(3, 3, 3, padding=1) for _ in range(60)])
 forwards = []
 net.register_forward_pre_hook(lambda module, args: forwards.append(1))
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore(net, photo, ["0"])
+app = hookviz.explore(net, photo, ["0"], run=False)
 app"""
 
 FAILING = """import hookviz, torch
@@ -54,7 +54,7 @@ class Fragile(nn.Module):
         return x
 net = nn.Sequential(nn.Conv2d(3, 8, 3), Fragile(), nn.Conv2d(8, 4, 3))
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore(net, photo, ["0", "1", "2"])
+app = hookviz.explore(net, photo, ["0", "1", "2"], run=False)
 app"""
 
 

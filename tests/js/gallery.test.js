@@ -53,6 +53,17 @@ describe("gallery", () => {
     expect(of("a#1", "page-text").textContent).toBe("2 of 8");
     expect(el.querySelector('[data-key="a#1"]').getAttribute("aria-busy")).toBe("true");
   });
+  test("a picture that was drawn before the page was turned does not turn it back", () => {
+    model.hear(pixels("a#1", { turned: 0 }), PNG);
+    of("a#1", "next").click();
+    const { at } = model.sent.at(-1);
+    expect(at).toBeGreaterThan(0);
+    model.hear(pixels("a#1", { version: 2, turned: 0, page: 0 }), PNG);
+    expect(of("a#1", "page-text").textContent).toBe("2 of 8");
+    model.hear(pixels("a#1", { version: 3, turned: at, page: 1 }), PNG);
+    expect(of("a#1", "grid").dataset.version).toBe("3");
+    expect(of("a#1", "page-text").textContent).toBe("2 of 8");
+  });
   test("keys: ] goes to the next card, PageDown turns its page", () => {
     model.hear(pixels("b#1"), PNG);
     const root = part(el, "gallery");

@@ -16,7 +16,7 @@ import torch
 import torchvision.models as tv
 from torch import nn
 
-from hookviz.models import feed, load_model
+from hookviz.models import expected_input, feed, load_model, predictions
 
 
 def generators() -> tuple[Any, ...]:
@@ -200,3 +200,28 @@ def test_torchvisions_enum_is_never_touched(served_squeezenet: Any, torch_cache:
     assert seen
     assert not any(seen)
     assert "get_state_dict" not in vars(member)
+
+
+TASKS = {
+    "squeezenet1_1": 64, "lraspp_mobilenet_v3_large": 64, "ssdlite320_mobilenet_v3_large": 64,
+    "raft_small": 128, "mc3_18": 32,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("name", TASKS)
+def test_feeding_and_predicting_are_the_same_under_every_setting(name: str, setting: str) -> None:
+    model = load_model(name, weights=None, device="cpu")
+    image = torch.rand(1, 3, TASKS[name], TASKS[name])
+    args, kwargs = feed(model, image)
+    with torch.no_grad():
+        output = model.module(*args, **kwargs)
+    expected = str(predictions(model, output))
+    with SETTINGS[setting]():
+        again, _ = feed(model, image)
+        assert str(predictions(model, output)) == expected
+        hints = expected_input(model)
+    assert hints == expected_input(model)
+    for one, other in zip(args, again, strict=True):
+        pairs = zip(one, other, strict=True) if isinstance(one, list) else [(one, other)]
+        assert all(torch.equal(a, b) for a, b in pairs)

@@ -153,8 +153,11 @@ def test_what_cannot_be_found_is_none(module):
 
 
 def test_a_forward_that_needs_values_or_more_arguments_is_none():
+    calls = []
+
     class Values(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
+            calls.append(x.shape)
             return x * x.sum().item()
 
     class Two(nn.Module):
@@ -162,7 +165,24 @@ def test_a_forward_that_needs_values_or_more_arguments_is_none():
             return x + y
 
     assert find_input_size(Values()) is None
+    assert len(calls) == 1, "no size helps, so no other one is tried"
     assert find_input_size(Two()) is None
+
+
+def test_wrapped_modules_are_looked_into():
+    found = InputSize(1, (28, 28), only=True)
+    assert find_input_size(nn.DataParallel(Digits())) == found
+    assert find_input_size(torch.compile(Digits(), backend="eager")) == found
+
+
+def test_a_check_without_words():
+    class Silent(Digits):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[1:] != (1, 28, 28):
+                raise AssertionError
+            return super().forward(x)
+
+    assert find_input_size(Silent()) == InputSize(1, (28, 28), only=True)
 
 
 def test_nothing_of_the_module_is_touched():

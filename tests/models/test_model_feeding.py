@@ -16,7 +16,7 @@ from hookviz.models import LoadedModel, expected_input, feed, load_model, predic
 from hookviz.models._torchvision import Architecture
 
 
-def picture(side: int = 64) -> Tensor:
+def image(side: int = 64) -> Tensor:
     return torch.linspace(-1, 1, 3 * side * side).reshape(1, 3, side, side)
 
 
@@ -40,7 +40,7 @@ def test_every_task_runs_untrained(name: str, side: int, task: str, convention: 
     model = load_model(name, weights=None, device="cpu")
     assert model.task == task
     assert expected_input(model).convention == convention
-    output = run(model, picture(side))
+    output = run(model, image(side))
     answer = predictions(model, output)
     assert answer.items or answer.summary
     assert "UNTRAINED" in answer.note
@@ -55,11 +55,11 @@ def test_a_module_passed_in_is_fed_as_its_class_wants_it(name: str) -> None:
     assert expected_input(load_model(named.module)).convention == expected_input(named).convention
 
 
-def test_video_repeats_the_picture_as_equal_frames() -> None:
+def test_video_repeats_the_image_as_equal_frames() -> None:
     model = load_model(nn.Conv3d(3, 2, 3), device="cpu")
-    (clip,), _ = feed(model, picture(8))
+    (clip,), _ = feed(model, image(8))
     assert clip.shape == (1, 3, 16, 8, 8)
-    assert all(torch.equal(clip[:, :, frame], picture(8)) for frame in range(16))
+    assert all(torch.equal(clip[:, :, frame], image(8)) for frame in range(16))
     assert "repeated as 16 equal frames" in expected_input(model).sentence
 
 
@@ -71,7 +71,7 @@ def test_optical_flow_gets_two_frames_padded_to_eights() -> None:
     assert one.data_ptr() != two.data_ptr()
 
 
-def test_optical_flow_of_a_giant_picture_is_refused_before_it_eats_the_memory() -> None:
+def test_optical_flow_of_a_giant_image_is_refused_before_it_eats_the_memory() -> None:
     model = load_model("raft_small", weights=None, device="cpu")
     with pytest.raises(ModelError, match="GiB for the correlations of a 4000×3000 image"):
         feed(model, torch.zeros(1).expand(1, 3, 3000, 4000))
@@ -91,7 +91,7 @@ def test_sizes_that_a_model_cannot_take_are_refused(name: str, side: int, parts:
         module = Architecture(name).buildable.build()
     model = LoadedModel(module, name, "none", trained=False, builder=name, task="classification")
     with pytest.raises(ModelError) as caught:
-        feed(model, picture(side))
+        feed(model, image(side))
     assert all(part in str(caught.value) for part in parts)
 
 
@@ -112,7 +112,7 @@ def test_what_is_no_batch_of_images_is_refused(tensor: Tensor) -> None:
 
 def test_a_single_image_becomes_a_batch_and_takes_the_models_dtype() -> None:
     model = load_model(nn.Conv2d(3, 2, 1).double())
-    (batch,), _ = feed(model, picture()[0])
+    (batch,), _ = feed(model, image()[0])
     assert batch.shape == (1, 3, 64, 64)
     assert batch.dtype == torch.float64
 
@@ -121,20 +121,20 @@ def test_a_single_image_becomes_a_batch_and_takes_the_models_dtype() -> None:
 def test_half_precision_runs(dtype: torch.dtype) -> None:
     model = load_model("squeezenet1_1", weights=None, device="cpu", dtype=dtype)
     assert model.dtype == dtype
-    assert run(model, picture()).dtype == dtype
+    assert run(model, image()).dtype == dtype
 
 
-def test_a_grey_model_gets_the_pictures_luminance() -> None:
+def test_a_grey_model_gets_the_images_luminance() -> None:
     model = load_model(nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()))
-    (batch,), _ = feed(model, picture())
-    x = picture()
+    (batch,), _ = feed(model, image())
+    x = image()
     assert batch.shape == (1, 1, 64, 64)
     assert torch.allclose(batch[:, 0], 0.299 * x[:, 0] + 0.587 * x[:, 1] + 0.114 * x[:, 2])
 
 
 def test_depthwise_and_wide_first_layers_are_left_alone() -> None:
     for first in (nn.Conv2d(3, 3, 3, groups=3), nn.Conv2d(4, 2, 1)):
-        (batch,), _ = feed(load_model(first), picture())
+        (batch,), _ = feed(load_model(first), image())
         assert batch.shape[1] == 3
 
 
@@ -186,11 +186,11 @@ class TextModel(VisionModel):
 
 def test_a_hugging_face_module_is_fed_by_keyword_and_gives_its_own_names() -> None:
     model = load_model(VisionModel())
-    args, kwargs = feed(model, picture(32))
+    args, kwargs = feed(model, image(32))
     assert args == ()
     assert set(kwargs) == {"pixel_values"}
     assert model.categories == ("cat", "dog")
-    assert {label for _, label, _ in predictions(model, run(model, picture(32))).items} == {
+    assert {label for _, label, _ in predictions(model, run(model, image(32))).items} == {
         "cat",
         "dog",
     }
@@ -199,7 +199,7 @@ def test_a_hugging_face_module_is_fed_by_keyword_and_gives_its_own_names() -> No
 
 
 def test_a_hugging_face_video_module_gets_frames_first() -> None:
-    _, kwargs = feed(load_model(VisionModel("videomae", num_frames=8)), picture(32))
+    _, kwargs = feed(load_model(VisionModel("videomae", num_frames=8)), image(32))
     assert kwargs["pixel_values"].shape == (1, 8, 3, 32, 32)
 
 
@@ -212,7 +212,7 @@ def test_a_hugging_face_video_module_gets_frames_first() -> None:
 )
 def test_modules_that_need_text_are_refused(module: nn.Module, said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        feed(load_model(module), picture(32))
+        feed(load_model(module), image(32))
 
 
 def test_the_config_of_a_hugging_face_image_processor_is_understood() -> None:

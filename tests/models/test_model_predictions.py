@@ -66,15 +66,15 @@ def test_names_of_another_count_are_not_put_beside_the_classes() -> None:
     ("output", "said"),
     [
         (None, "did not run to its end"),
-        (torch.zeros(1, 3, 7, 7), r"no classification but a tensor \(1, 3, 7, 7\)"),
+        (torch.zeros(1, 3, 7, 7), r"not a classification but a tensor \(1, 3, 7, 7\)"),
         (torch.zeros(1, 1), "1 number, no classes"),
         (torch.full((1, 3), torch.nan), "NaN"),
         (torch.tensor([[torch.inf, 0.0, 0.0]]), "NaN or infinite"),
-        ({"features": torch.zeros(1)}, "no classification but a dict with features"),
-        ("text", "no classification but a str"),
-        ([], "no classification but a list of 0"),
-        (torch.zeros(0, 3), "no classification"),
-        (torch.zeros(1, 3, dtype=torch.complex64), "no classification"),
+        ({"features": torch.zeros(1)}, "not a classification but a dict with features"),
+        ("text", "not a classification but a str"),
+        ([], "not a classification but a list of 0"),
+        (torch.zeros(0, 3), "not a classification"),
+        (torch.zeros(1, 3, dtype=torch.complex64), "not a classification"),
     ],
 )
 def test_the_reason_where_there_are_none(output: Any, said: str) -> None:
@@ -134,5 +134,5 @@ def test_flow_is_summed_up_by_its_length() -> None:
 @pytest.mark.parametrize("output", [torch.zeros(1), [], {}, "x", [torch.zeros(2)]])
 def test_outputs_that_do_not_suit_the_task(task: str, output: Any) -> None:
     answer = predictions(model(task), output)
-    assert answer.reason.startswith("The output is no ")
+    assert answer.reason.startswith("The output is not a")
     assert answer.summary == ""

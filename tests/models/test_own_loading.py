@@ -91,6 +91,18 @@ class Hooked(nn.Module):
             )
 
 
+class OwnLoadStateDict(nn.Module):
+    """Overrides the method itself, with the two arguments that everybody passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> Any:  # type: ignore[override]
+        inner = {n.replace("net/", "fc."): v for n, v in state_dict.items()}
+        return super().load_state_dict(inner, strict=strict)
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -168,6 +180,10 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
     "a pre-hook": (
         Hooked,
         lambda: {"backbone/a/weight": torch.ones(2, 2), "backbone/a/bias": torch.ones(2)},
+    ),
+    "a load_state_dict of its own": (
+        OwnLoadStateDict,
+        lambda: {"net/weight": torch.ones(2, 2), "net/bias": torch.ones(2)},
     ),
     "tied weights": (Tied, lambda: Tied().state_dict()),
     "whole numbers that the class converts": (Codes, lambda: {"weight": torch.arange(4)}),

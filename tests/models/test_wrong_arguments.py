@@ -233,3 +233,17 @@ def test_a_search_is_any_text() -> None:
     assert list_models("[") == []
     assert list_models(None) == list_models()
     assert os.sep not in "".join(list_models())
+
+
+def test_faults_of_checkpoints_have_codes_for_programs(tmp_path: Path) -> None:
+    """The app says another remedy than the arguments of Python."""
+    torch.save(nn.Linear(2, 2), tmp_path / "whole.pth")
+    torch.save(state(), tmp_path / "mine.pth")
+    for call, code in (
+        (lambda: load_model("resnet18", tmp_path / "whole.pth"), "not-plain-weights"),
+        (lambda: load_model("resnet18", tmp_path / "mine.pth"), "weights-mismatch"),
+        (lambda: load_model(tmp_path / "mine.pth"), "architecture-unknown"),
+    ):
+        with pytest.raises(HookvizError) as caught:
+            call()
+        assert caught.value.code == code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import numpy as np
@@ -13,7 +14,7 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     GridOptions,
-    channel_pictures,
+    SingleChannels,
     channel_statistics,
     draw,
     draw_statistics,
@@ -26,7 +27,7 @@ WAYS = {
     "shrunk": lambda t: draw(t, GridOptions(width=200, channels="1,0", scale="percentile")),
     "statistics": lambda t: draw_statistics(t).png_bytes(),
     "channel statistics": channel_statistics,
-    "single channels": lambda t: list(channel_pictures(t)),
+    "single channels": lambda t: list(SingleChannels(t, GridOptions()).images([0])),
     "pages": page_count,
     "shared range": lambda t: shared_range([t]),
 }
@@ -135,11 +136,82 @@ def test_a_page_too_large_for_memory_is_refused_and_the_remedy_helps():
     draw(tensor[:, :8], options.replace(ncols=8, width=1200))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"channels": 3},
+        {"title": 5},
+        {"figure": 3},
+        {"summary": None},
+        {"order": None},
+        {"width": 333, "dpi": 1200},
+        {"cmap": [1]},
+        {"percentile": "ab"},
+        {"grid": "22"},
+    ],
+    ids=str,
+)
+def test_options_of_a_wrong_type_are_refused_before_anything_is_drawn(options):
+    (name, value), *_ = options.items()
+    assert f"{name} is {value!r}" in refused(lambda: GridOptions.of(**options))
+
+
+def test_a_figure_too_narrow_for_its_texts_is_refused_and_the_remedy_helps():
+    said = refused(lambda: GridOptions(width=333, dpi=1200))
+    assert "at least 1800, or dpi smaller" in said
+    for options in (GridOptions(width=1800, dpi=1200), GridOptions(width=333, dpi=200)):
+        for tensor in (torch.rand(1, 4, 5, 5), torch.rand(1, 1), torch.rand(1, 400)):
+            assert draw(tensor, options).png_bytes()
+            assert draw_statistics(tensor, options).png_bytes()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_options_and_no_tensor_draw_a_raw_error(seed):
+    rng = random.Random(seed)  # noqa: S311  # nothing secret
+    shapes = [(1,), (5,), (1, 7), (3, 300), (4, 5, 6), (1, 197, 8), (1, 1, 1, 1), (1, 4, 1, 1)]
+    shapes += [(1, 8, 14, 14), (1, 1, 90, 2), (1, 2, 1, 90), (1, 4, 3, 5, 6), (0, 3)]
+    drawn = 0
+    for _ in range(60):
+        options = {name: rng.choice(CHOICES[name]) for name in rng.sample(sorted(CHOICES), 4)}
+        tensor = torch.randn(rng.choice(shapes))
+        if rng.random() < 0.2:
+            tensor.view(-1)[:2] = torch.tensor([torch.nan, -torch.inf])[: tensor.numel()]
+        try:
+            draw(tensor, GridOptions.of(**options), background=photo()).png_bytes()
+            drawn += 1
+        except RenderError as error:
+            assert "failed:" not in str(error), (options, tensor.shape)  # noqa: PT017
+    assert drawn > 5
+
+
+CHOICES = {
+    "figure": ["auto", "statistics", "nothing"],
+    "per_page": [1, 64, 10**9],
+    "page": [0, 5, -1],
+    "channels": [None, "0", "0-3,1", (), (0, 1)],
+    "order": ["index", "max", "norm", "similarity:1"],
+    "scale": ["auto", "channel", "percentile", "fixed"],
+    "vmin": [None, 0, -1e308],
+    "vmax": [None, 1, 1e308, 5e-324],
+    "frame": [None, 0, 3],
+    "axes": ["auto", "maps", "tokens", "vector", "signal", "volume", "attention"],
+    "grid": [None, (2, 2), (14, 14)],
+    "width": [200, 333, 1200],
+    "dpi": [20, 100, 133],
+    "ncols": [None, 1, 10**9],
+    "shrink": ["mean", "nearest"],
+    "overlay": [False, 0.3],
+    "summary": ["none", "mean,max,pca"],
+    "colorbar": [True, False],
+    "labels": [True, False],
+}
+
+
 def test_running_out_of_memory_is_a_sentence(monkeypatch):
     def fail(*_args, **_settings):
         raise MemoryError
 
-    monkeypatch.setattr("hookviz.render._grid.mosaic_of", fail)
+    monkeypatch.setattr("hookviz.render._maps._mosaic", fail)
     with pytest.raises(RenderError, match="not enough memory"):
         draw(torch.rand(1, 4, 5, 5))
 
@@ -282,11 +354,11 @@ def test_every_remedy_of_a_refusal_does_what_it_says():
 )
 def test_each_layout_that_a_refusal_calls_legal_is_drawn(axes, wrong):
     tensor = torch.rand([1, 4, 5, 6, 7][:axes])
-    said = refused(lambda: draw(tensor, GridOptions(layout=wrong)))
+    said = refused(lambda: draw(tensor, GridOptions(axes=wrong)))
     legal = [part.strip(" '.") for part in said.partition("legal: ")[2].split(",")]
     assert legal
     for name in legal:
-        assert draw(tensor, GridOptions(layout=name)).channels
+        assert draw(tensor, GridOptions(axes=name)).channels
 
 
 def photo() -> np.ndarray:

@@ -62,13 +62,13 @@ def test_what_stays_ambiguous_is_stated_with_the_other_reading():
         reading = read_axes(shape)
         assert "possibly (N, H, W, C)" in reading.statement
     drawing = draw(torch.rand(1, 32, 32, 32))
-    assert "possibly (N, H, W, C)" in drawing.layout
-    assert draw(torch.rand(1, 8, 9, 10), GridOptions(layout="channels-last")).total == 10
+    assert "possibly (N, H, W, C)" in drawing.axes
+    assert draw(torch.rand(1, 8, 9, 10), GridOptions(axes="channels-last")).total == 10
 
 
 def test_a_layout_that_does_not_fit_names_those_that_do():
     with pytest.raises(RenderError) as caught:
-        feature_grid(torch.rand(1, 4, 5, 6), layout="tokens")
+        feature_grid(torch.rand(1, 4, 5, 6), axes="tokens")
     text = str(caught.value)
     assert "'tokens'" in text
     assert "(1, 4, 5, 6)" in text
@@ -93,7 +93,7 @@ def test_what_cannot_be_drawn_is_refused_by_name(tensor, part):
 def test_channels_last_is_drawn_like_channels_first():
     maps = torch.rand(1, 6, 10, 10)
     first = draw(maps)
-    last = draw(maps.permute(0, 2, 3, 1).contiguous(), GridOptions(layout="channels-last"))
+    last = draw(maps.permute(0, 2, 3, 1).contiguous(), GridOptions(axes="channels-last"))
     (top, left, tall, wide), (top2, left2, _, _) = first.places[4], last.places[4]
     one = first.pixels()[top : top + tall, left : left + wide]
     other = last.pixels()[top2 : top2 + tall, left2 : left2 + wide]
@@ -122,7 +122,7 @@ def test_volumes_have_frames():
     with pytest.raises(RenderError, match="not read as a volume"):
         draw(torch.rand(1, 4, 5, 5), GridOptions(frame=0))
     last = tensor.permute(0, 2, 3, 4, 1)
-    assert arrange(last, GridOptions(layout="volume-channels-last", frame=2)).maps.equal(
+    assert arrange(last, GridOptions(axes="volume-channels-last", frame=2)).maps.equal(
         tensor[0, :, 2]
     )
 
@@ -199,7 +199,7 @@ def test_a_trial_that_failed_leaves_strips_of_any_shape():
     for shape in ((1, 12, 197, 64), (1, 4, 9, 14, 13)):
         drawing = draw(activation(shape, "Identity", axes=KnownAxes(tried="open")))
         assert (drawing.kind, drawing.total) == ("signal", shape[1])
-        assert "could not be found out" in drawing.layout
+        assert "could not be found out" in drawing.axes
 
 
 def test_frames_of_tokens_are_chosen_like_those_of_volumes():
@@ -225,7 +225,7 @@ def test_the_first_axis_counts_samples_only_where_so_many_images_went_in(noun):
 def test_a_part_of_the_image_is_not_laid_over_all_of_it():
     picture = torch.zeros(8, 8, 3, dtype=torch.uint8).numpy()
     source = activation((9, 4, 7, 7), "RoIAlign", axes=KnownAxes(leading="proposal"))
-    with pytest.raises(RenderError, match="one of a proposal"):
+    with pytest.raises(RenderError, match="holds one a proposal"):
         draw(source, GridOptions(overlay=True), background=picture)
     draw(source, GridOptions())  # as the remedy says
 
@@ -234,7 +234,7 @@ def test_attention_weights_are_heads_of_queries_by_keys():
     weights = torch.rand(1, 4, 9, 9).softmax(-1)
     drawing = draw(activation(None, "Softmax", "blocks.0.attn.softmax", tensor=weights))
     assert (drawing.kind, drawing.total) == ("attention", 4)
-    assert "heads, queries, keys" in drawing.layout
+    assert "heads, queries, keys" in drawing.axes
     averaged = torch.rand(1, 9, 9).softmax(-1)
     drawing = draw(activation(None, "MultiheadAttention", leaf="1", tensor=averaged))
     assert (drawing.kind, drawing.total) == ("attention", 1)

@@ -6,8 +6,8 @@ import importlib
 
 import numpy as np
 
-from hookviz.render import _colormaps as colormaps
-from hookviz.render import colour_table, palette
+from hookviz.render import _palette as colormaps
+from hookviz.render import color_table, palette
 
 
 def oklab(rgb: np.ndarray) -> np.ndarray:
@@ -32,7 +32,7 @@ def oklab(rgb: np.ndarray) -> np.ndarray:
 
 
 def table() -> np.ndarray:
-    return oklab(colour_table("hookviz_dark").rgb)
+    return oklab(color_table("hookviz_dark").rgb)
 
 
 def test_both_sides_are_as_light_as_each_other_and_grow_lighter_evenly() -> None:
@@ -61,6 +61,6 @@ def test_signs_differ_along_blue_to_yellow() -> None:
 
 def test_matplotlib_knows_it_and_its_reverse_also_after_a_reload() -> None:
     again = importlib.reload(colormaps)
-    forward, back = (colour_table(name).rgb for name in ("hookviz_dark", "hookviz_dark_r"))
+    forward, back = (color_table(name).rgb for name in ("hookviz_dark", "hookviz_dark_r"))
     np.testing.assert_array_equal(forward, back[::-1])
     assert again.DARK_DIVERGING in again.colormaps

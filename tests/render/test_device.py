@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookviz.render import GridOptions, channel_pictures, channel_statistics, draw
+from hookviz.render import GridOptions, SingleChannels, channel_statistics, draw
 
 LEAVING = {
     "cpu", "numpy", "tolist", "item", "__float__", "__int__", "__bool__", "__array__",
@@ -88,7 +88,8 @@ def test_summary_and_statistics_leave_the_rest_where_it_is():
 
 def test_single_channels_leave_as_levels():
     tensor = watched(torch.rand(1, 8, SIDE, SIDE))
-    assert len(list(channel_pictures(tensor))) == 8
+    layer = SingleChannels(tensor, GridOptions())
+    assert len(list(layer.images(range(8)))) == 8
     assert sum(c for d, c in Watched.taken if d != torch.uint8) <= 64
     assert sum(c for d, c in Watched.taken if d == torch.uint8) == 8 * SIDE * SIDE
 

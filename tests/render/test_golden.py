@@ -17,10 +17,10 @@ from PIL import Image
 
 from hookviz._axes import KnownAxes, Places
 from hookviz.activation import Activation
-from hookviz.render import Drawing, GridOptions, PictureFacts, draw, draw_statistics
+from hookviz.render import Drawing, FigureFacts, GridOptions, draw, draw_statistics
 
 GOLDEN = Path(__file__).parent / "golden"
-FACTS = PictureFacts(model="net", image="cat.png", trained=False, input_size=(24, 32))
+FACTS = FigureFacts(model="net", image="cat.png", trained=False, input_size=(24, 32))
 SMALL = GridOptions(width=360, dpi=80, style="light")
 
 

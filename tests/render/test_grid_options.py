@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions, parse_channels
-from hookviz.render._options import LAYOUTS, ORDERS, SUMMARIES
-from hookviz.render._page import ticks
-from hookviz.render._wording import middle_ellipsis, value
+from hookviz.render._number_format import middle_ellipsis, value
+from hookviz.render._options import AXES, ORDERS, SUMMARIES
+from hookviz.render._sheet import ticks
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ from hookviz.render._wording import middle_ellipsis, value
         ("order", "meen", "'mean'"),
         ("order", "similarity", "similarity:K"),
         ("order", "mean:3", "similarity:K"),
-        ("layout", "NCHW", "'channels-last'"),
+        ("axes", "NCHW", "'channels-last'"),
         ("style", "drak", "'dark'"),
         ("shrink", "max", "'nearest'"),
         ("summary", "mean,median", "'pca'"),
@@ -91,7 +91,7 @@ OPTIONS = st.builds(
     descending=st.sampled_from([None, True, False]),
     cmap=st.sampled_from(["auto", "gray", "RdBu_r"]),
     percentile=st.tuples(st.floats(0, 49), st.floats(50, 100)),
-    layout=st.sampled_from(LAYOUTS),
+    axes=st.sampled_from(AXES),
     grid=st.one_of(st.none(), st.tuples(st.integers(1, 99), st.integers(1, 99))),
     style=st.sampled_from([None, "light", "dark"]),
     overlay=st.one_of(st.booleans(), st.floats(0, 1)),
@@ -137,3 +137,13 @@ def test_ellipsis_fits_and_keeps_both_ends(text, room):
         head, tail = short.split("…")[0], short.split("…")[-1]
         assert text.startswith(head)
         assert text.endswith(tail)
+
+
+def test_the_former_name_of_an_option_is_answered_with_the_new_one_and_read_from_old_files():
+    for use in (
+        lambda: GridOptions.of(layout="maps"),
+        lambda: GridOptions().replace(layout="maps"),
+    ):
+        with pytest.raises(RenderError, match="'layout' is called 'axes'"):
+            use()
+    assert GridOptions.from_json('{"layout": "tokens"}').axes == "tokens"

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookviz.render import GridOptions, draw, single_channel, to_levels
-from hookviz.render._levels import ABOVE, BELOW, NAN, NEGINF, POSINF
+from hookviz.render import Flag, GridOptions, draw, single_channel, to_levels
 
 
 def levels_of(values: list[float], low: float, high: float, dtype=torch.float32):
@@ -24,13 +23,13 @@ def test_levels_by_hand():
     got = levels_of([0.0, 0.5, 1.0, 0.25, 2.0, -1.0], 0.0, 1.0)
     assert got.levels.tolist() == [[[0, 128, 255, 64, 255, 0]]]
     assert got.flags is not None
-    assert got.flags.tolist() == [[[0, 0, 0, 0, ABOVE, BELOW]]]
+    assert got.flags.tolist() == [[[0, 0, 0, 0, Flag.ABOVE, Flag.BELOW]]]
 
 
 def test_what_is_not_finite_is_flagged_and_moves_nothing():
     got = levels_of([math.nan, math.inf, -math.inf, 0.0, 10.0], 0.0, 10.0)
     assert got.flags is not None
-    assert got.flags.tolist() == [[[NAN, POSINF, NEGINF, 0, 0]]]
+    assert got.flags.tolist() == [[[Flag.NAN, Flag.POSINF, Flag.NEGINF, 0, 0]]]
     assert got.levels[0, 0, 3:].tolist() == [0, 255]
 
 
@@ -71,12 +70,12 @@ def test_shrinking_takes_the_mean_and_keeps_every_flag():
     assert np.abs(got.levels.ravel() - np.array([2.5, 4.5, 10.5, 12.5]) * 17).max() <= 0.5
     maps[0, 0, 0] = math.nan
     got = to_levels(maps, np.array([0.0]), np.array([15.0]), flagged=True, size=(2, 2))
-    assert got.flags.ravel().tolist() == [NAN, 0, 0, 0]
+    assert got.flags.ravel().tolist() == [Flag.NAN, 0, 0, 0]
     # A million values to one pixel: the one NaN is still seen.
     large = torch.zeros(1, 1000, 1000)
     large[0, 500, 17] = math.nan
     got = to_levels(large, np.array([0.0]), np.array([1.0]), flagged=True, size=(10, 10))
-    assert (got.flags == NAN).sum() == 1
+    assert (got.flags == Flag.NAN).sum() == 1
 
 
 def test_a_large_constant_map_keeps_its_level_when_shrunk():
@@ -154,7 +153,7 @@ def tensors(draw_):
 def test_every_pixel_shows_its_value(tensor, scale, per_page):
     """Level and value agree within 1/255 of the stated range, for every activation of a page."""
     options = GridOptions(
-        scale=scale, per_page=per_page, cmap="gray", width=260, labels=False, layout="maps",
+        scale=scale, per_page=per_page, cmap="gray", width=260, labels=False, axes="maps",
         style="light",
     )  # fmt: skip
     drawing = draw(tensor, options)
@@ -171,14 +170,14 @@ def test_every_pixel_shows_its_value(tensor, scale, per_page):
     ):
         y = top + ((np.arange(height) + 0.5) * tall / height).astype(int)
         x = left + ((np.arange(width) + 0.5) * wide / width).astype(int)
-        colours = pixels[np.ix_(y, x)].reshape(-1, 4)[:, :3].astype(int)
-        for colour, level in zip(colours, reference(values[channel], low, high), strict=True):
-            grey = len(set(colour.tolist())) == 1
+        colors = pixels[np.ix_(y, x)].reshape(-1, 4)[:, :3].astype(int)
+        for color, level in zip(colors, reference(values[channel], low, high), strict=True):
+            grey = len(set(color.tolist())) == 1
             if isinstance(level, str):
                 assert not grey
             elif low != high:
                 assert grey
-                assert abs(colour[0] - level) <= 1
+                assert abs(color[0] - level) <= 1
 
 
 def test_mosaic_by_hand_with_a_ragged_last_row():
@@ -200,19 +199,19 @@ def test_mosaic_by_hand_with_a_ragged_last_row():
     assert pixels[top, left, :3].tolist() == [255, 255, 255]
 
 
-def test_a_colour_on_the_bar_is_the_colour_in_the_map():
+def test_a_color_on_the_bar_is_the_color_in_the_map():
     """The bar and the mosaic share one table."""
     ramp = torch.linspace(0, 1, 256).reshape(1, 1, 16, 16)
     for cmap in ("viridis", "RdBu_r", "tab10", "twilight"):
         drawing = draw(ramp, GridOptions(cmap=cmap, width=400))
-        bar = next(a for a in drawing.figure.axes if a.get_label() == "colourbar")
-        colours = bar.images[0].get_array()[::-1, 0, :3].astype(int)
+        bar = next(a for a in drawing.figure.axes if a.get_label() == "colorbar")
+        colors = bar.images[0].get_array()[::-1, 0, :3].astype(int)
         top, left, tall, wide = drawing.places[0]
         step = tall // 16
         pixels = drawing.pixels()[top : top + tall : step, left : left + wide : step, :3]
         shown = pixels.reshape(-1, 3).astype(int)
-        at = np.round(np.linspace(0, 255, len(colours))).astype(int)
-        assert np.abs(shown[at] - colours).max() <= 1
+        at = np.round(np.linspace(0, 255, len(colors))).astype(int)
+        assert np.abs(shown[at] - colors).max() <= 1
         assert bar.get_ylim() == (0.0, 1.0)
 
 
@@ -224,6 +223,6 @@ def test_single_channels_are_one_pixel_per_activation():
     assert np.abs(grey.ravel() - np.arange(12, 24) / 23 * 255).max() <= 0.5
     large = single_channel(tensor, 1, GridOptions(cmap="gray"), factor=3)
     assert np.array_equal(large, np.kron(grey, np.ones((3, 3), np.uint8)))
-    colour = single_channel(tensor, 0)
-    assert colour.shape == (3, 4, 3)
-    assert colour[0, 0].tolist() == [68, 1, 84]  # viridis begins so
+    color = single_channel(tensor, 0)
+    assert color.shape == (3, 4, 3)
+    assert color[0, 0].tolist() == [68, 1, 84]  # viridis begins so

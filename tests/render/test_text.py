@@ -12,7 +12,7 @@ import torch
 from matplotlib.text import Text
 
 from hookviz.activation import Activation
-from hookviz.render import GridOptions, PictureFacts, draw, draw_statistics
+from hookviz.render import FigureFacts, GridOptions, draw, draw_statistics
 
 TEXTS = {
     "chinese": "猫.png",
@@ -46,7 +46,7 @@ def activation(tensor: torch.Tensor, text: str) -> Activation:
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_every_figure_draws_or_replaces_every_text(text):
-    facts = PictureFacts(model=text, image=text, trained=False)
+    facts = FigureFacts(model=text, image=text, trained=False)
     options = GridOptions(width=500, style="light", summary="mean")
     figures = [
         draw(activation(torch.rand(1, 4, 5, 5), text), options, facts=facts).figure,
@@ -70,7 +70,7 @@ def test_what_the_font_lacks_is_a_square_and_marks_vanish():
 
 
 def test_kerned_and_joined_letters_take_the_room_that_was_measured():
-    from hookviz.render._typeset import Face
+    from hookviz.render._glyphs import Face
 
     face = Face(("DejaVu Sans",), 12.0, 100.0)
     for text in ("AVAVAV", "قطة", "plain", "e\u0301e\u0301"):
@@ -86,8 +86,8 @@ def test_the_first_figure_of_a_process_may_bear_any_name(text):
 import warnings
 warnings.simplefilter("error")
 import torch
-from hookviz.render import GridOptions, PictureFacts, draw
-draw(torch.rand(1, 2, 3, 3), GridOptions(), facts=PictureFacts(image={text!a})).png_bytes()
+from hookviz.render import GridOptions, FigureFacts, draw
+draw(torch.rand(1, 2, 3, 3), GridOptions(), facts=FigureFacts(image={text!a})).png_bytes()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

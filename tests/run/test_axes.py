@@ -15,6 +15,7 @@ from PIL import Image
 from torch import nn
 
 import hookviz
+from hookviz.export import read_png_facts
 from hookviz.render import GridOptions, arrange, draw
 
 
@@ -247,6 +248,23 @@ def test_each_activation_is_handed_on_once_with_what_is_known_of_its_axes():
     assert [a.layer for a in handed] == ["patches", "tokens"]
     assert [a.axes for a in handed] == [a.axes for a in run.activations]
     assert all(a.tensor is b.tensor for a, b in zip(handed, run.activations, strict=True))
+
+
+def test_files_and_their_redrawing_know_the_axes_that_the_run_found_out(tmp_path):
+    model = loaded("timm:hiera_tiny_224")
+    run = hookviz.feature_maps(model, photo(), ["blocks.0", "blocks.11"])
+    result = run.export(tmp_path, what={"grids", "channels", "contact"}, channels="0")
+    layouts = {}
+    for png in result.files:
+        texts = read_png_facts(png)
+        layouts.setdefault(texts.get("layer"), []).append(texts.get("layout"))
+        again = hookviz.reproduce(png, model=model, image=photo())
+        assert again.same_pixels
+        assert not [d for d in again.differences if "layout" in d]
+    for activation in run.activations:
+        drawing = run.drawing(activation.layer)
+        said = " ".join((drawing.kind, drawing.axes, *drawing.notes))
+        assert said in layouts[activation.layer]
 
 
 @pytest.mark.parametrize("noise", [False, True])

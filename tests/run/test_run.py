@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import hookviz
-from hookviz.errors import LayerError, RunCancelled
+from hookviz.errors import LayerError, RenderError, RunCancelled
+from hookviz.export import read_png_facts
 from hookviz.models import load_recorded
+from hookviz.render import GridOptions, figure_kinds
 from hookviz.run import failing_layer, run_model
 
 
@@ -155,6 +157,32 @@ def test_export_and_reproduce(small: hookviz.LoadedModel, tmp_path: Path) -> Non
     changed = hookviz.reproduce(grids[0], model=small, image=hookviz.sample_image())
     assert not changed.identical
     assert any("weights" in d for d in changed.differences)
+
+
+@pytest.mark.parametrize("kind", [k.name for k in figure_kinds() if k.by_name])
+def test_every_kind_of_figure_that_can_be_asked_for_is_exported_and_drawn_again(
+    kind: str, small: hookviz.LoadedModel, tmp_path: Path
+) -> None:
+    run = hookviz.feature_maps(small, hookviz.sample_image(), ["conv", "relu"])
+    assert isinstance(run.figure("conv", figure=kind), Figure)
+    options = GridOptions(figure=kind)
+    result = run.export(tmp_path, what={"grids", "svg"}, options=options)
+    pngs = [path for path in result.files if path.suffix == ".png"]
+    assert len(pngs) == 3
+    for png in pngs:
+        assert read_png_facts(png)["layout"].startswith(kind)
+        assert hookviz.reproduce(png, model=small).differences == ()
+    plain = run.export(tmp_path).files[-1]
+    assert read_png_facts(plain)["layout"].startswith("maps")
+
+
+def test_a_kind_that_is_none_is_one_sentence(small: hookviz.LoadedModel, tmp_path: Path) -> None:
+    run = hookviz.feature_maps(small, hookviz.sample_image(), ["conv"])
+    with pytest.raises(RenderError, match="'statistics'"):
+        run.figure("conv", figure="statistic")
+    with pytest.raises(RenderError, match="'statistics'"):
+        run.export(tmp_path, options=GridOptions(figure="statistic"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_stop_early_has_no_output_and_says_so(small: hookviz.LoadedModel) -> None:

@@ -67,7 +67,7 @@ def deterministic() -> Iterator[None]:
 
 def switches() -> tuple[Any, ...]:
     return (
-        torch.get_default_device(),
+        torch.empty(0).device,  # torch 2.6 forgets get_default_device() after None
         torch.get_default_dtype(),
         torch.is_inference_mode_enabled(),
         torch.is_grad_enabled(),

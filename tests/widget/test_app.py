@@ -20,7 +20,7 @@ from hookviz.models import LoadedModel
 from hookviz.widget import Explorer, MapGallery, explore
 from hookviz.widget import _cells as cells
 from hookviz.widget import _running as running
-from hookviz.widget._shapes import expected_rows
+from hookviz.widget._running import expected_rows
 
 
 def hook_count(module: nn.Module) -> int:
@@ -544,6 +544,45 @@ class TestExport:
         assert all(file.closed for file in made)
 
 
+class TestPanels:
+    def test_each_panel_is_a_tab_with_a_widget_of_its_own(self, app: Explorer) -> None:
+        from hookviz.widget._explorer import PANELS
+
+        assert [title for title, _ in app.panels] == [panel.title for panel in PANELS]
+        for (_, reference), panel in zip(app.panels, app.parts[3:], strict=True):
+            assert reference == f"anywidget:{panel.model_id}"
+
+    def test_about_states_the_layer_in_use_before_and_after_a_run(
+        self, app: Explorer, gallery_page: Any
+    ) -> None:
+        about = app.parts[3]
+        assert about.facts == []
+        ready(app, "conv", "relu")
+        facts = dict(about.facts)
+        assert facts["Layer"] == "conv"
+        assert facts["Type"].endswith(".Conv2d")
+        assert facts["Options"].startswith("3, 6, kernel_size=(3, 3)")
+        assert facts["Parameters"] == "168 (weight 6×3×3×3, bias 6)"
+        assert "Output" not in facts
+        app.start_run()
+        assert app.wait(30)
+        assert dict(about.facts)["Output"] == "1×6×24×24 · float32 · 14 kB"
+        gallery_page.say("current", key="relu#2")
+        assert dict(about.facts)["Type"].endswith(".ReLU")
+        app.layers = []
+        assert about.facts == []
+
+    def test_a_panel_that_fails_is_said_and_the_rest_goes_on(
+        self, app: Explorer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(app.parts[3], "refresh", lambda: 1 / 0)
+        ready(app, "conv")
+        assert "ZeroDivisionError" in app.alert["message"]
+        app.start_run()
+        assert app.wait(30)
+        assert len(app.gallery.shown_cards) == 1
+
+
 class TestLife:
     def test_closing_ends_threads_and_hooks(self, app: Explorer, net: nn.Module) -> None:
         ready(app, "conv")
@@ -691,3 +730,36 @@ class TestLife:
         assert "features.28" in app.tree.names
         assert isinstance(app.gallery, MapGallery)
         app.close()
+
+
+class TestFilters:
+    def test_a_card_shows_its_layers_filters_and_exports_them(
+        self, app: Explorer, gallery_page: Any, tmp_path: Any
+    ) -> None:
+        gallery_page.look()
+        ready(app, "conv", "relu")
+        app.start_run()
+        assert app.wait(30)
+        known = {card["layer"]: card["filters"] for card in app.gallery.cards}
+        assert known == {"conv": False, "relu": None}  # a ReLU has none
+        gallery_page.say("filters", key="conv#1", on=True)
+        assert app.wait(30)
+
+        def facts() -> dict[str, Any]:
+            pixels = [m for m, _ in gallery_page.heard if m["type"] == "pixels"]
+            return [m for m in pixels if m["key"] == "conv#1"][-1]
+
+        assert facts()["shape"] == "6×3×3×3"
+        assert "filters" in facts()["alt"]
+        # what the view says of activations does not touch them
+        gallery_page.say("view", changes={"channels": "2", "overlay": True})
+        assert app.wait(30)
+        assert facts()["channels"] == 6
+        app.exporting.start(["grids"], "grid", "conv#1", folder=str(tmp_path))
+        assert app.wait(30)
+        assert any("weight" in path.name for path in tmp_path.rglob("*.png"))
+        gallery_page.say("statistics", key="conv#1", on=True)
+        card = app.gallery.card("conv#1")
+        assert (card.statistics, card.filters) == (True, False)
+        gallery_page.say("filters", key="relu#1", on=True)
+        assert not app.gallery.card("relu#1").filters

@@ -62,7 +62,7 @@ def test_an_executed_notebook_holds_the_results_and_so_does_its_html(tmp_path: P
 
 def test_a_run_that_fails_ends_the_cell_and_the_next_one_runs() -> None:
     book = executed(
-        "net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(7, 7))\n"
+        "net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(5, 4, 3))\n"
         "app = hookviz.explore(net, image, ['0', '1'])\n"
         "app",
         "print(app.status['outcome'], app.alert['message'][:30])",

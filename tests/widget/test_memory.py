@@ -123,8 +123,8 @@ def test_a_closed_app_holds_nothing_though_it_is_held() -> None:
     assert app.gallery.cards == []
     assert app.gallery.activations == ()
     assert app._still.id is None
-    assert [part.comm for part in (app, *app.parts)] == [None] * 4
-    assert [part.layout.comm for part in (app, *app.parts)] == [None] * 4
+    assert {part.comm for part in (app, *app.parts)} == {None}
+    assert {part.layout.comm for part in (app, *app.parts)} == {None}
 
 
 def test_a_closed_app_comes_back_with_what_still_is_there(model: LoadedModel) -> None:
@@ -140,6 +140,21 @@ def test_a_closed_app_comes_back_with_what_still_is_there(model: LoadedModel) ->
     assert app.image is None
     app.open()
     assert app.why_not == "Choose an image."
+    app.close()
+
+
+def test_a_closed_app_whose_model_is_gone_comes_back_without_it() -> None:
+    app = explore(nn.Sequential(nn.Conv2d(3, 4, 3)), sample_image(), ["0"], run=False)
+    run(app)
+    app.close()
+    gc.collect()
+    app.open()
+    assert app.why_not == "Choose a model."
+    assert app.tree.rows == app.gallery.cards == []
+    assert app.model_info == app.predictions == {}
+    app.model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    assert app.layers == ["0"]
+    run(app)
     app.close()
 
 

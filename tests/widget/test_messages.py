@@ -328,6 +328,20 @@ class TestViewChoices:
         self.view(page, per_page=64)
 
 
+def test_an_action_that_cannot_be_is_refused_and_nothing_changes(
+    scene: tuple[Explorer, StandIn],
+) -> None:
+    app, page = scene
+    for do in ("", "size 999999 999999", "size 0 0", "size 1", "no such", "retry", "own-sizes"):
+        page.say(0, {"type": "action", "do": do})
+    assert app.wait(60)
+    assert app.image_input.choice == "model"
+    page.say(0, {"type": "action", "do": "size 999999 999999"})
+    assert "pixels" in app.alert["message"]
+    page.say(0, {"type": "dismiss"})
+    page.assert_agrees()
+
+
 class TestFields:
     def handler(self, name: str, count: int, on: bool = False, share: float = 0.0) -> None: ...
 
@@ -351,8 +365,8 @@ class TestFields:
         self, content: dict[str, Any], part: str
     ) -> None:
         with pytest.raises(HookvizError, match=part):
-            arguments_of(TestFields.handler, content, [])
+            arguments_of(self.handler, content, [])
 
-    def test_fields_have_defaults_and_unknown_ones_are_left_out(self) -> None:
-        found = arguments_of(TestFields.handler, {"name": "é", "count": 3.0, "self": 1}, [])
-        assert found == {"name": "é", "count": 3, "on": False, "share": 0.0}
+    def test_a_field_left_out_keeps_its_default_and_unknown_ones_are_left_out(self) -> None:
+        found = arguments_of(self.handler, {"name": "é", "count": 3.0, "self": 1}, [])
+        assert found == {"name": "é", "count": 3}

@@ -3,7 +3,8 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import anywidget
 import numpy as np
@@ -16,6 +17,7 @@ from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError, ImageError, LayerError, RenderError
 from hookviz.images import Preprocessing, sample_image
+from hookviz.models import LoadedModel
 from hookviz.render import GridOptions
 from hookviz.widget import Explorer, ImageInput, LayerTree, MapGallery
 from hookviz.widget._part import Handlers, Part, problem
@@ -45,7 +47,8 @@ class TestErrors:
             def boom(self) -> None:
                 raise KeyboardInterrupt
 
-            handlers: ClassVar[Handlers] = {**Part.handlers, "act": act, "boom": boom}
+            def handlers(self) -> Handlers:
+                return {**super().handlers(), "act": self.act, "boom": self.boom}
 
         bad = Bad()
         bad._handle_custom_msg({"type": "act"}, [])
@@ -108,6 +111,33 @@ class TestLayerTree:
     def test_an_unknown_layer_is_an_error_with_the_closest_names(self, net: nn.Module) -> None:
         with pytest.raises(LayerError, match="convv"):
             LayerTree(net, ["convv"])
+        tree = LayerTree(net, ["fc"])
+        with pytest.raises(LayerError, match=r"convv.*'conv'"):
+            tree.selected = ["convv"]
+        assert tree.selected == ["fc"]
+        tree.close()
+
+    def test_a_loaded_model_is_taken_where_a_module_is(self, model: LoadedModel) -> None:
+        tree = LayerTree(model, nn.Conv2d)
+        assert tree.selected == ["conv", "deep.0", "unused"]
+        tree.show(replace(model, module=nn.Sequential(nn.ReLU())))
+        assert tree.names == ["", "0"]
+        tree.close()
+
+    def test_ticks_are_put_into_the_models_order_and_those_of_another_model_are_left_out(
+        self, net: nn.Module
+    ) -> None:
+        tree = LayerTree(net)
+        tree.selected = ["fc", "conv", "fc"]
+        assert tree.selected == ["conv", "fc"]
+        tree.set_state({"selected": ["gone", "fc", "conv"], "hidden_calls": ["gone#1", "fc#1"]})
+        assert tree.selected == ["conv", "fc"]
+        assert tree.hidden_calls == ["fc#1"]
+        tree.set_state({"rows": [], "facts": {"conv": 1}, "search": "x" * 5000})
+        assert tree.names[0] == ""
+        assert tree.facts == {}
+        assert len(tree.search) == 1000
+        tree.close()
 
 
 class TestImageInput:

@@ -119,6 +119,3 @@ def test_memory_is_taken_only_for_what_arrived():
     buffer = UploadBuffer()
     buffer.begin("one", "a.png", 49_000_000)
     assert len(buffer._data) == 0
-
-
-# A34 a: the value of ipywidgets' control in version 7 and in version 8.

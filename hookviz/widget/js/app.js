@@ -4,7 +4,7 @@
 // export_result, auto_run, alert, max_bytes and the parts image_input, tree, gallery.
 import "./app.css";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
-import { alertBox, cardKey, Cleanup, focused, h, icon, select, setChoices, setText } from "./kit.js";
+import { alertBox, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
 import { weightsText } from "./wording.js";
@@ -56,9 +56,10 @@ export function renderApp({ model, el, host }) {
 
   const slots = Object.fromEntries(PARTS.map(([name]) => [name, h("div", { class: `hv-place hv-place-${name}` })]));
   const side = h("div", { class: "hv-side" }, slots.image_input, predictions.el, slots.tree);
+  const results = resultTabs(model, slots.gallery, (reference, place) => showPart(host, reference, place, cleanup));
   const root = h("section", { hv: "app", class: "hv hv-app", "aria-label": "hookviz", "data-state": "idle" },
     header.el, h("div", { class: "hv-notices" }, notice, alert.place),
-    h("div", { class: "hv-columns" }, side, slots.gallery),
+    h("div", { class: "hv-columns" }, side, results),
     bar.el, ...dialogs.map((dialog) => dialog.box));
 
   function refreshModel() {
@@ -132,6 +133,40 @@ function makeHeader({ send, openModels, toggleHelp }) {
     device.value = model.get("device") ?? "";
   }
   return { el, pick, help, show };
+}
+
+/**
+ * The results: the gallery, and a tab for each panel that Python lists in the trait panels.
+ * @param {Model} model
+ * @param {HTMLElement} gallery
+ * @param {(reference: string, place: HTMLElement) => void} show
+ */
+function resultTabs(model, gallery, show) {
+  const panels = /** @type {[string, string][]} */ (model.get("panels") ?? []);
+  const places = [gallery, ...panels.map(() => h("div", { class: "hv-place hv-place-panel", role: "tabpanel", hidden: true }))];
+  const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) => h("button", {
+    hv: `tab-${title.toLowerCase()}`, type: "button", role: "tab", class: "hv-tab", onclick: () => open(index) }, title));
+  const shown = new Set([0]);
+  /** @param {number} index */
+  function open(index) {
+    tabs.forEach((tab, i) => {
+      tab.setAttribute("aria-selected", String(i === index));
+      tab.tabIndex = i === index ? 0 : -1;
+      places[i].hidden = i !== index;
+    });
+    if (!shown.has(index)) show(panels[index - 1][1], places[index]);
+    shown.add(index);
+  }
+  open(0);
+  const list = h("div", { role: "tablist", class: "hv-tabs", "aria-label": "Results", onkeydown: (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const next = (places.findIndex((place) => !place.hidden) + step + tabs.length) % tabs.length;
+    open(next);
+    tabs[next].focus();
+  } }, ...tabs);
+  const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results");
+  return h("div", { class: "hv-main" }, h("div", { class: "hv-main-head" }, title, list), ...places);
 }
 
 /**
@@ -218,7 +253,7 @@ function takeFilesAnywhere(root) {
  * @param {Cleanup} cleanup
  */
 function tellOfViews(model, root, cleanup) {
-  const view = Math.random().toString(36).slice(2);
+  const view = freshId("view");
   const notebook = () => root.closest(".jp-NotebookPanel, .jp-Notebook");
   /** @type {Element | null} */
   let home = null;

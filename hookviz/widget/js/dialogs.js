@@ -1,6 +1,6 @@
 // @ts-check
 // Panels over the app: choosing a model, exporting, help, the question before a large run.
-import { checkbox, Cleanup, focused, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
+import { checkbox, Cleanup, focused, freshId, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -60,6 +60,7 @@ export function modelPanel(model, cleanup) {
   let here = new Set();
   let chosen = "";
   let wanted = "auto";
+  const id = freshId("model");
   const search = h("input", { class: "hv-input hv-wide", type: "search", "aria-label": "Search models",
     placeholder: "Search, timm:NAME or a checkpoint's path", spellcheck: "false", autocomplete: "off", role: "searchbox" });
   const list = h("div", { hv: "model-list", role: "listbox", "aria-label": "Models", tabindex: "0", class: "hv-list" });
@@ -104,7 +105,7 @@ export function modelPanel(model, cleanup) {
     const shown = names.filter((name) => words.every((/** @type {string} */ word) => name.toLowerCase().includes(word)));
     if (mayBeModel(text) && !names.includes(text)) shown.unshift(text);
     list.replaceChildren(...shown.map((name, i) => h("div", {
-      hv: "model-option", role: "option", "data-name": name, id: `hv-model-${i}`, class: "hv-option",
+      hv: "model-option", role: "option", "data-name": name, id: `${id}-${i}`, class: "hv-option",
       "aria-selected": "false", onclick: () => choose(name), ondblclick: go,
     }, h("span", { class: "hv-option-name" }, name), here.has(name) ? h("span", { class: "hv-dim" }, "on this machine") : null)));
     if (!shown.length) list.append(h("div", { class: "hv-none" }, "No matching model."));
@@ -150,6 +151,7 @@ export function modelPanel(model, cleanup) {
     open(choice = "auto", name = "") {
       chosen = name;
       wanted = choice;
+      weights.value = "auto";
       search.value = "";
       model.send({ type: "models" });
       view.open(search);
@@ -159,11 +161,11 @@ export function modelPanel(model, cleanup) {
 
 /** @param {Model} model @param {() => string} current key of the current card */
 export function exportPanel(model, current) {
+  const group = freshId("scope");
   const scopes = [["grid", "This grid"], ["ticked", "Ticked layers"], ["channels", "Chosen channels"], ["all", "Everything"]];
   const radios = scopes.map(([value, text], i) => h("label", { class: "hv-check" },
-    h("input", { hv: "export-scope", type: "radio", name: `hv-scope-${exportPanels}`, value, checked: i === 1,
+    h("input", { hv: "export-scope", type: "radio", name: group, value, checked: i === 1,
       onchange: refresh }), text));
-  exportPanels += 1;
   const scope = () => radios.map((r) => /** @type {HTMLInputElement} */ (r.firstElementChild)).find((r) => r.checked)?.value ?? "ticked";
   const channels = h("input", { hv: "export-channels", class: "hv-input hv-wide", type: "text",
     "aria-label": "Channels to export", placeholder: "for example 0-15,42", spellcheck: "false" });
@@ -219,8 +221,6 @@ export function exportPanel(model, current) {
     },
   };
 }
-let exportPanels = 0;
-
 const KEYS = [
   ["/", "search the layers"], ["↑  ↓  ←  →", "move in the tree, open and close groups"], ["Space", "tick the layer"],
   ["Enter", "run"], [".", "cancel"], ["[  ]", "previous or next result"], ["Page Up  Page Down", "turn its pages"],

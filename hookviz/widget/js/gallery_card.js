@@ -6,13 +6,13 @@ import { sentence, worded } from "./wording.js";
 /**
  * @typedef {{key: string, layer: string, call: number, calls: number, leaf: string,
  *   leaves: string[], type: string, state: string, reason: string, stale: boolean,
- *   collapsed: boolean, statistics: boolean, version: number}} CardState
+ *   collapsed: boolean, statistics: boolean, filters: boolean | null, version: number}} CardState
  */
 /**
  * What comes with a picture.
  * @typedef {{key: string, version: number, page: number, pages: number, width: number,
  *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
- *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string,
+ *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string, turned?: number,
  *   note?: Record<string, any>}} PictureFacts
  */
 
@@ -40,6 +40,8 @@ export class Card {
     this.state = null;
     this.page = 0;
     this.pages = 1;
+    /** When a page was asked for last: pictures say up to when they were asked. */
+    this.turned = 0;
     const button = (/** @type {string} */ hv, /** @type {Node} */ sign, /** @type {() => void} */ act) =>
       h("button", { hv, type: "button", class: "hv-quiet", onclick: act }, sign);
     this.collapse = button("collapse", icon("chevron"), () =>
@@ -54,6 +56,8 @@ export class Card {
       onchange: () => send({ type: "leaf", key, leaf: this.leaf.value }) });
     this.statistics = button("statistics", icon("chart"), () =>
       send({ type: "statistics", key, on: !this.state?.statistics }));
+    this.filters = button("filters", icon("filters"), () =>
+      send({ type: "filters", key, on: !this.state?.filters }));
     this.prev = button("prev", icon("left"), () => this.turn(-1));
     this.next = button("next", icon("chevron"), () => this.turn(1));
     this.number = h("input", { hv: "page", class: "hv-input hv-page", type: "number", min: "1",
@@ -69,7 +73,7 @@ export class Card {
       h("header", { class: "hv-card-head" }, this.collapse,
         h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
         this.facts,
-        h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.statistics)),
+        h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.filters, this.statistics)),
       this.body);
   }
 
@@ -85,7 +89,8 @@ export class Card {
       this.page = wanted;
       this.el.setAttribute("aria-busy", "true");
       this.el.dataset.version = String(Number(this.el.dataset.version ?? 0) + 1);
-      this.send({ type: "page", key: this.key, page: wanted });
+      this.turned = Math.max(this.turned + 1, Date.now());
+      this.send({ type: "page", key: this.key, page: wanted, at: this.turned });
     }
     this.refreshPager();
   }
@@ -122,6 +127,8 @@ export class Card {
     this.collapse.setAttribute("aria-expanded", String(!state.collapsed));
     label(this.statistics, `Statistics of ${full}`);
     this.statistics.setAttribute("aria-pressed", String(state.statistics));
+    label(this.filters, `Filters of ${full}`);
+    this.filters.setAttribute("aria-pressed", String(Boolean(state.filters)));
     label(this.prev, `Previous page of ${full}`);
     label(this.next, `Next page of ${full}`);
     this.number.setAttribute("aria-label", `Page of ${full}`);
@@ -132,6 +139,7 @@ export class Card {
     this.leaf.value = state.leaf;
     const captured = state.state === "shown";
     this.statistics.hidden = !captured;
+    this.filters.hidden = !captured || (state.filters ?? null) === null;
     if (!captured) {
       showBytes(this.img, null);
       delete this.img.dataset.version;
@@ -160,6 +168,8 @@ export class Card {
    */
   paint(facts, png, ratio) {
     if (!this.state || facts.version < this.state.version) return;
+    // Drawn before the page was turned: it would turn it back.
+    if ((facts.turned ?? this.turned) < this.turned) return;
     this.state.version = facts.version;
     this.el.dataset.version = String(facts.version);
     setText(this.note, facts.note ? sentence(facts.note) : "");

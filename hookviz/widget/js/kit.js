@@ -33,6 +33,7 @@ const SVG = {
   close: '<path d="M4 4l8 8M12 4l-8 8"/>',
   left: '<path d="M10 4L6 8l4 4"/>',
   chart: '<path d="M3 13V8M7 13V3M11 13V6M2 13.5h12"/>',
+  filters: '<rect x="2.5" y="2.5" width="4.5" height="4.5"/><rect x="9" y="2.5" width="4.5" height="4.5"/><rect x="2.5" y="9" width="4.5" height="4.5"/><rect x="9" y="9" width="4.5" height="4.5"/>',
   copy: '<rect x="5.5" y="5.5" width="7" height="8" rx="1"/><path d="M10 5.5V3.5a1 1 0 0 0-1-1H4.5a1 1 0 0 0-1 1V10a1 1 0 0 0 1 1h1"/>',
   export: '<path d="M8 2.5V10M5 7.5l3 3 3-3M3 11v2h10v-2"/>',
   ok: '<path d="M3.5 8.5l3 3 6-7"/>',
@@ -139,7 +140,10 @@ export function checkbox(hv, label, { shown = label, ...props } = {}) {
   return { input, line: h("label", { class: "hv-check", title: label }, input, shown) };
 }
 
-let fieldsMade = 0;
+/** An id that no other widget of the page has: each has a copy of this module. @param {string} what */
+export function freshId(what) {
+  return `hv-${what}-${Math.random().toString(36).slice(2)}`;
+}
 
 /**
  * A text field whose value is asked of Python. It shows what stands; where a value was refused,
@@ -150,7 +154,7 @@ let fieldsMade = 0;
  * @param {(text: string) => void} commit called with what was typed, on Enter or on leaving
  */
 export function textField(hv, label, props, commit) {
-  const id = `hv-field-${(fieldsMade += 1)}`;
+  const id = freshId("field");
   const problem = h("span", { id, hv: "field-problem", class: "hv-field-problem", role: "alert", hidden: true });
   const input = h("input", { hv, type: "text", "aria-label": label, spellcheck: "false", autocomplete: "off", ...props });
   let stands = "";

@@ -1,6 +1,7 @@
 // @ts-check
 // One row of the layer tree.
 import { bytesText, h, icon } from "./kit.js";
+import { sum } from "./tree_state.js";
 
 /** @typedef {import("./tree_rows.js").Row} Row */
 /**
@@ -8,11 +9,6 @@ import { bytesText, h, icon } from "./kit.js";
  * whether these are of a run (else they are foreseen).
  * @typedef {{c?: number, s?: string[], b?: number[], r?: string, d?: number}} Facts
  */
-
-/** @param {number[] | undefined} values */
-export function sum(values) {
-  return values?.reduce((total, value) => total + value, 0);
-}
 
 /**
  * @param {string} id of the tree

@@ -2,10 +2,11 @@
 // A file's way to the kernel: pieces of 2 MB, the next one only after the last was acknowledged.
 // One big message would pass the server's limit and be dropped without a word.
 
+import { freshId } from "./kit.js";
+
 /** @typedef {import("./kit.js").Model} Model */
 
 export const PIECE = 2_000_000;
-let uploadsMade = 0;
 
 /**
  * Why a file is not even sent, or "".
@@ -29,7 +30,7 @@ export function refusal(file, limit) {
  * @returns {Promise<"done" | "refused" | "aborted">}
  */
 export function sendFile(model, file, onProgress, signal) {
-  const id = `${Date.now().toString(36)}-${(uploadsMade += 1)}`;
+  const id = freshId("upload");
   return new Promise((resolve, reject) => {
     const finish = (/** @type {"done" | "refused" | "aborted"} */ how) => {
       model.off("msg:custom", onMessage);

@@ -1,0 +1,359 @@
+"""Edits of a running model: what a layer receives, gives or gets back as gradient is changed.
+
+How an edit and other hooks on the same layer compose is PyTorch's own rule: who came first acts
+first. ``with Capture(...), edit(...)`` records what the layer itself gave, ``with edit(...),
+Capture(...)`` what goes on to the next layer, after the edit. A gradient travels the other way,
+so in either order the capture records what the edit made of it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from hookviz._text import names_text
+from hookviz.activation import Kind
+from hookviz.capture._checks import check_count
+from hookviz.capture._hooks import parameter_names
+from hookviz.capture._leaves import change_leaves, describe, leaves
+from hookviz.capture._module_hooks import (
+    StaysHere,
+    bypass_compiled,
+    set_forward_hook,
+    set_pre_hook,
+    set_tensor_hook,
+    watch_calls,
+)
+from hookviz.capture._store import backward_is_running
+from hookviz.capture._tree import LayerSelector, ModuleTree
+from hookviz.errors import CaptureError, LayerError
+
+Layers: TypeAlias = LayerSelector | Iterable[LayerSelector]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an edit acts just now.
+
+    Attributes:
+        layer: The layer's name.
+        module: Its module.
+        call: Which call of the layer in this forward, from 1.
+        kind: "output", "input", "output_gradient" or "input_gradient".
+        leaf: Path of the tensor in what the layer received or gave; "" for a bare tensor.
+        recomputed: The call is one that activation checkpointing makes again.
+    """
+
+    layer: str
+    module: nn.Module
+    call: int
+    kind: Kind
+    leaf: str
+    recomputed: bool = False
+
+    def __str__(self) -> str:
+        leaf = f"[{self.leaf}]" if self.leaf else ""
+        return f"the {self.kind.replace('_', ' ')} of '{self.layer}'{leaf}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a running model; the ready-made ones come from functions.
+
+    Attributes:
+        layers: Selectors of the layers (names, globs, patterns, types, modules, predicates).
+        kind: What is changed: "output", "input", "output_gradient" or "input_gradient".
+        change: (tensor, site) → the tensor to go on with. It must return a new tensor and leave
+            the one it is given as it is.
+        text: What it does, in words.
+        call: Only this call of the layer within a forward, from 1; None for every call.
+        leaf: Which tensor of a nested output or of several inputs: its path or a glob, "*" for
+            all; inputs are named by the parameters of ``forward`` ("input", "x.0"). None for the
+            only one; of several inputs the first, if it is a tensor passed by position.
+    """
+
+    layers: Layers
+    kind: Kind
+    change: Callable[[Tensor, Site], Tensor] = field(repr=False)
+    text: str
+    call: int | None = None
+    leaf: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.call is not None:
+            check_count("call", self.call, 1)
+        leaf: object = self.leaf
+        if leaf is not None and not isinstance(leaf, str):
+            raise CaptureError(f"leaf must be a path or glob such as '0', not {leaf!r}.")
+
+
+def edit(model: nn.Module, *edits: Edit) -> Editing:
+    """Runs a model edited, for the length of a ``with`` block.
+
+    Edits of one layer act in the order in which they are given; blocks can be nested, and the
+    outer one acts first. The user's tensors, and those that the layers made, are never changed in
+    place: a copy goes on instead. Modes, parameters and random numbers are left alone (noise
+    without a generator draws from torch's).
+
+    Args:
+        model: The model that will be called inside the block, in the ordinary way.
+        edits: What to change.
+
+    Returns:
+        A context manager, which may be entered again after it was left. Leaving it, in whatever
+        way, removes every hook; gradients of graphs made inside are not edited any more.
+
+    Raises:
+        LayerError: A layer is unknown, with the closest names; before anything runs.
+        CaptureError: The model is TorchScript.
+
+    A model made by ``torch.compile`` runs its original code inside the block. The edits act on
+    every forward while the block is open, in whichever thread, and once more on the calls that
+    activation checkpointing repeats.
+
+    Examples:
+        >>> from hookviz.capture import scale_channels
+        >>> net = nn.Sequential(nn.Identity(), nn.Flatten())
+        >>> x = torch.ones(1, 2, 1, 2)
+        >>> with edit(net, scale_channels("0", 1, factor=3.0)):
+        ...     net(x)
+        tensor([[1., 1., 3., 3.]])
+        >>> net(x)
+        tensor([[1., 1., 1., 1.]])
+    """
+    return Editing(model, edits)
+
+
+class _Calls:
+    """Counts the calls of layers within a forward, for each thread; watches the model's calls."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object:  # noqa: ARG002 - Watcher
+        """A forward of the model begins: calls are counted from 1 again."""
+        depth = getattr(self._local, "depth", 0)
+        self._local.depth = depth + 1
+        if depth == 0:
+            self._local.calls = {}
+        return self
+
+    def end(self, token: Any, error: BaseException | None) -> Exception | None:  # noqa: ARG002 - Watcher
+        """The forward has ended, in whatever way; one that an edit made fail says so."""
+        self._local.depth -= 1
+        reshaped = self._local.__dict__.pop("reshaped", None)
+        if reshaped is None or not isinstance(error, RuntimeError | ValueError | IndexError):
+            return None
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        return CaptureError(f"The forward failed after an edit changed {reshaped}: {first}")
+
+    def changed(self, site: Site, before: Tensor, after: Tensor) -> None:
+        """Note that an edit gave a tensor another shape, in case the forward fails by it."""
+        old, new = describe(before), describe(after)
+        if old != new:
+            self._local.reshaped = f"{site} from {old} to {new}"
+
+    def number(self, key: tuple[int, str], wanted: int | None) -> tuple[int, bool]:
+        """Which call of a layer this is, and whether checkpointing makes it again.
+
+        Args:
+            key: Index of the edit and name of the layer.
+            wanted: The one call that the edit is for, or None.
+        """
+        calls: dict[tuple[int, str], int] = self._local.__dict__.setdefault("calls", {})
+        if backward_is_running() and getattr(self._local, "depth", 0) == 0:
+            made = calls.get(key, 0)
+            if wanted is not None and made > 1:
+                raise CaptureError(
+                    f"'{key[1]}' ran {made} times, and which of them checkpointing repeats cannot "
+                    f"be known, so call={wanted} cannot be edited.",
+                    remedy="Edit every call (call=None) or switch checkpointing off.",
+                )
+            return max(made, 1), True
+        calls[key] = calls.get(key, 0) + 1
+        return calls[key], False
+
+
+class Editing(StaysHere):
+    """The context of :func:`edit`.
+
+    Attributes:
+        edits: The edits, in order.
+        counts: How many tensors each edit has changed since the block was entered. Zero after a
+            run means that its layer (or that call of it) did not run.
+    """
+
+    def __init__(self, model: nn.Module, edits: Iterable[Edit]) -> None:
+        self.edits = tuple(edits)
+        self.counts = [0] * len(self.edits)
+        for one in self.edits:
+            if not isinstance(one, Edit):
+                raise CaptureError(f"edit takes edits, not {type(one).__name__}.")
+        tree = ModuleTree(model)
+        self._model = model
+        self._root = tree.root
+        self._plan: list[tuple[int, str, nn.Module]] = []
+        for index, one in enumerate(self.edits):
+            for name in _names(tree, one.layers):
+                self._plan.append((index, name, tree.modules[name]))
+        self._stack = ExitStack()
+        self._open = False
+        self._lock = threading.Lock()
+        self._calls = _Calls()
+
+    def __enter__(self) -> Editing:
+        if self._open:
+            raise CaptureError(
+                "These edits are in force already; a second time needs its own edit()."
+            )
+        self.counts = [0] * len(self.edits)
+        self._open = True
+        try:
+            for undo in bypass_compiled(self._model):
+                self._stack.callback(undo)
+            self._stack.callback(watch_calls(self._root, self._calls))
+            for index, name, module in self._plan:
+                self._hook(index, name, module)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the edits and removes their hooks; again is harmless."""
+        self._open = False
+        self._stack.close()
+
+    def _hook(self, index: int, name: str, module: nn.Module) -> None:
+        one = self.edits[index]
+        if one.kind in ("input", "input_gradient"):
+            names = parameter_names(module)
+
+            def before(
+                module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+            ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+                if kwargs is None:
+                    return None
+                new = self._edited(index, name, module, _Inputs(names(len(args)), args, kwargs))
+                return None if new is None else (new.args, new.kwargs)
+
+            self._stack.callback(set_pre_hook(module, before))
+        else:
+
+            def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
+                return self._edited(index, name, module, output)
+
+            self._stack.callback(set_forward_hook(module, after))
+
+    def _edited(self, index: int, name: str, module: nn.Module, value: Any) -> Any:
+        """The value with the chosen leaves changed; None where the call is not meant."""
+        one = self.edits[index]
+        call, recomputed = self._calls.number((index, name), one.call)
+        if one.call is not None and call != one.call:
+            return None
+        parts: Any = value.parts() if isinstance(value, _Inputs) else value
+        first = value.names[0] if isinstance(value, _Inputs) and value.names else None
+        chosen = _chosen(one, name, [path for path, _ in leaves(parts)], first)
+
+        def change(path: str, tensor: Tensor) -> Tensor:
+            if path not in chosen:
+                return tensor
+            site = Site(name, module, call, one.kind, path, recomputed)
+            if one.kind in ("output", "input"):
+                self._count(index)
+                changed = one.change(tensor, site)
+                self._calls.changed(site, tensor, changed)
+                return changed
+            return self._with_gradient(index, tensor, site)
+
+        new = change_leaves(parts, change)
+        return value.with_parts(new) if isinstance(value, _Inputs) else new
+
+    def _with_gradient(self, index: int, tensor: Tensor, site: Site) -> Tensor:
+        """The tensor in such a form that its gradient is changed on its way back."""
+        if not (torch.is_grad_enabled() and tensor.requires_grad):
+            return tensor
+
+        def hook(gradient: Tensor) -> Tensor | None:
+            if not self._open:
+                return None
+            self._count(index)
+            new = self.edits[index].change(gradient, site)
+            same = (new.shape, new.dtype, new.device) == (
+                gradient.shape, gradient.dtype, gradient.device,
+            )  # fmt: skip
+            if not same:
+                raise CaptureError(
+                    f"{site} must stay of shape {tuple(gradient.shape)}, {gradient.dtype} on "
+                    f"{gradient.device}, but the edit made it {tuple(new.shape)}, {new.dtype} on "
+                    f"{new.device}."
+                )
+            return new
+
+        # A copy: a hook on the tensor itself would also see what flows back from
+        # elsewhere (a skip connection round the layer), would stay on a tensor of the user's, and
+        # is lost by autograd where a view is changed in place. Only the input of an in-place
+        # layer must stay the very tensor, since others may read what the layer wrote into it.
+        in_place = site.kind == "input_gradient" and getattr(site.module, "inplace", False)
+        held = tensor if in_place and tensor._base is None else tensor.clone()  # noqa: SLF001
+        set_tensor_hook(held, hook)
+        return held
+
+    def _count(self, index: int) -> None:
+        with self._lock:
+            self.counts[index] += 1
+
+
+@dataclass
+class _Inputs:
+    """Positional and keyword arguments of one call, the positional ones with their names."""
+
+    names: list[str]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def parts(self) -> dict[str, Any]:
+        """Names with their values: the leaf paths of inputs start with them."""
+        return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
+
+    def with_parts(self, parts: dict[str, Any]) -> _Inputs:
+        args = tuple(parts[name] for name in self.names)
+        return _Inputs(self.names, args, {name: parts[name] for name in self.kwargs})
+
+
+def _names(tree: ModuleTree, layers: Layers) -> list[str]:
+    one = isinstance(layers, str | nn.Module | type) or callable(layers)
+    each: Any = [layers] if one or not isinstance(layers, Iterable) else layers
+    names = [name for selector in each for name in tree.find(selector)]
+    if not names:
+        raise LayerError(f"An edit of {tree.type} chose no layer; give at least one.")
+    return list(dict.fromkeys(names))
+
+
+def _chosen(one: Edit, layer: str, paths: list[str], first: str | None) -> set[str]:
+    what = one.kind.removesuffix("_gradient")
+    if not paths:
+        raise CaptureError(f"The {what} of '{layer}' holds no tensor, so it cannot be edited.")
+    if one.leaf is not None:
+        found = {one.leaf} & set(paths) or {p for p in paths if fnmatch.fnmatchcase(p, one.leaf)}
+        if not found:
+            raise LayerError(
+                f"The {what} of '{layer}' has no leaf '{one.leaf}'; it has {names_text(paths, 8)}."
+            )
+        return found
+    if len(paths) == 1 or paths[0] == first:
+        return {paths[0]}
+    raise LayerError(
+        f"The {what} of '{layer}' holds {len(paths)} tensors: say which by leaf=, one of "
+        f"{names_text(paths, 8)}, or '*' for all."
+    )

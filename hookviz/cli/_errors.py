@@ -1,0 +1,114 @@
+"""Commands whose errors are one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from hookviz.errors import HookvizError
+
+
+class Failure(click.ClickException):
+    """An error that the user can mend: one sentence, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"hookviz: {self.format_message()}", err=True, file=file)
+
+
+class SentenceCommand(click.Command):
+    """A command whose errors are sentences; ``--debug`` shows the traceback instead."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; what it raises becomes a sentence."""
+        debug = ctx.params.pop("debug", False)
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click ends quietly where the reader of a pipe has gone (`| head`)
+        except HookvizError as error:
+            if debug:
+                raise
+            raise Failure(as_options(str(error), self)) from error
+        except OSError as error:
+            if debug:
+                raise
+            place = f" ({str(error.filename)!r})" if error.filename else ""
+            raise Failure(f"{error.strerror or str(error)}{place}.") from error
+        except Exception as error:
+            if debug:
+                raise
+            text = str(error).strip().split("\n")[0] or "no further text"
+            raise Failure(
+                f"{type(error).__name__}: {text} (`--debug` shows where it happened)"
+            ) from error
+
+
+class SentenceGroup(click.Group):
+    """A group of such commands. A wrong option or argument is one sentence as well."""
+
+    command_class = SentenceCommand
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Reads the group's own options."""
+        with _usage_as_sentence():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Reads a command's options and runs it."""
+        with _usage_as_sentence():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _usage_as_sentence() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            raise  # click from 8.2 on shows its help that way
+        path = error.ctx.command_path if error.ctx else "hookviz"
+        said = " ".join(error.format_message().split())
+        end = "" if said.endswith((".", "?", "!")) else "."
+        raise Failure(f"{said}{end} Try '{path} --help'.") from error
+
+
+def as_options(text: str, command: click.Command) -> str:
+    """A sentence that advises an argument of Python's, with the option of the command instead.
+
+    Examples:
+        >>> command = click.Command("maps", params=[click.Option(["--weights"])])
+        >>> as_options("Use weights='DEFAULT' or weights=None.", command)
+        'Use --weights DEFAULT or --weights none.'
+    """
+    for option in command.params:
+        flag = option.opts[0]
+        text = re.sub(rf"\b{option.name}=(?:'([^']*)'|(\w+))", rf"{flag} \1\2", text)
+        text = text.replace(f"{flag} None", f"{flag} none")
+    return text
+
+
+def columns(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as aligned columns, the first row being the heads.
+
+    Examples:
+        >>> print(columns([("layer", "type"), ("conv1", "Conv2d")]))
+        layer  type
+        conv1  Conv2d
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,337 @@
+"""The commands about models: ``models``, ``layers``, ``maps``, ``filters``, ``reproduce``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hookviz._text import shape_text
+from hookviz.cli._errors import SentenceCommand, as_options, columns
+from hookviz.errors import HookvizError
+
+if TYPE_CHECKING:
+    from hookviz.activation import Activation
+    from hookviz.export import ExportResult, ValueFormat
+    from hookviz.images import Picture
+    from hookviz.models import LoadedModel
+    from hookviz.run import Run
+
+
+def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--weights and --device, the same for every command that loads a model."""
+    command = click.option(
+        "--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu."
+    )(command)
+    return click.option(
+        "--weights",
+        default="auto",
+        show_default=True,
+        help="auto (torch's cache, else bundled, else download), DEFAULT, a name of the model's "
+        "weights, a file, or none (untrained).",
+    )(command)
+
+
+def _load(model: str, weights: str, device: str) -> LoadedModel:
+    from hookviz.models import load_model
+
+    loaded = load_model(model, weights=weights, device=device)
+    if loaded.report is not None:
+        click.echo(loaded.report.table(), err=True)
+    if loaded.note:
+        click.echo(as_options(loaded.note, click.get_current_context().command), err=True)
+    return loaded
+
+
+def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
+    """One forward; what the model itself raises is a sentence that names the layer."""
+    from hookviz.run import failing_layer, run_model
+
+    try:
+        return run_model(model, image, layers, **options)
+    except HookvizError:
+        raise
+    except Exception as error:
+        layer = failing_layer(model.module, error)
+        place = "" if layer is None else f" in layer '{layer}'"
+        text = str(error).strip().split("\n")[0] or "no further text"
+        raise HookvizError(
+            f"The forward of {model.name} failed{place}: {type(error).__name__}: {text}"
+        ) from error
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("model")
+@_model_options
+@click.option(
+    "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
+)
+@click.option("--search", default="", help="Only layers whose name or type holds this text.")
+def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
+    """List the layers of MODEL: name, type, parameters."""
+    from hookviz.capture import list_layers
+    from hookviz.models import is_local, load_model
+
+    if weights == "auto":
+        # Names, types and shapes are the same without weights; nothing is downloaded for a list.
+        # What needs no download may have other layers: the bundled VGG16, a checkpoint.
+        loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
+    else:
+        loaded = _load(model, weights, device)
+    found = [] if image is None else _shapes(loaded, image)
+    calls = {one.layer: one.calls for one in found}
+    shapes: dict[str, dict[str, None]] = {}
+    for one in found:
+        leaf = f"{one.leaf}: " if one.leaf else ""
+        shapes.setdefault(one.layer, {})[f"{leaf}{shape_text(one.shape)}"] = None
+    table: list[tuple[str, ...]] = []
+    for row in list_layers(loaded.module):
+        if search.lower() in f"{row.name} {row.type}".lower():
+            seen = ", ".join(shapes.get(row.name, {})) or "did not run"
+            more = (str(calls.get(row.name, 0)), seen) if image is not None else ()
+            table.append((row.name or "(model)", row.type, f"{row.parameters:,}", *more))
+    if not table:
+        raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
+    head = ("layer", "type", "parameters", "calls", "output shapes")
+    click.echo(columns([head[: len(table[0])], *table]))
+
+
+def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
+    """What every layer gives for an image, as tensors without values."""
+    from hookviz.capture import layer_shapes
+    from hookviz.errors import CaptureError
+    from hookviz.images import network_input, read_image
+    from hookviz.models import feed
+
+    picture = read_image(_image_source(image))
+    received = network_input(picture, model.preprocess, device=model.device, dtype=model.dtype)
+    args, kwargs = feed(model, received.tensor)
+    try:
+        return layer_shapes(model.module, args, kwargs)
+    except CaptureError:  # a forward that looks at values, as detection models do
+        everything = list(dict(model.module.named_modules()))
+        return _run(model, picture, everything, transform=lambda t: t.to("meta")).activations
+
+
+def _image_source(image: str) -> Any:
+    """A path, or a bundled sample where no such file exists."""
+    from hookviz.images import sample_image, sample_images
+
+    try:
+        there = Path(image).exists()
+    except OSError:  # a name that no file can have
+        there = False
+    if not there:
+        for name in sample_images():
+            if image in (name, Path(name).stem):
+                return sample_image(name)
+    return Path(image)
+
+
+def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What both commands that write grids take."""
+    options = (
+        click.option(
+            "-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it."
+        ),
+        click.option(
+            "-o", "--out", default="hookviz_exports", show_default=True,
+            help="The export's new folder is made here.",
+        ),
+        click.option(
+            "--format", "formats", type=click.Choice(["png", "svg", "pdf"]), multiple=True,
+            default=["png"], show_default=True, help="Of the grids; repeat it for several.",
+        ),
+        click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap."),
+        click.option(
+            "--scale", default="auto", show_default=True,
+            type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+        ),
+        click.option(
+            "--order", default="index", show_default=True,
+            help="index, mean, max, variance, sparsity, similarity:K; for filters also norm.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return _model_options(command)
+
+
+def _selected(layers: tuple[str, ...], model: str) -> list[str]:
+    if not layers:
+        raise HookvizError(
+            "No layer was named.",
+            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
+        )
+    return list(layers)
+
+
+def _parts(formats: tuple[str, ...]) -> set[str]:
+    return {"grids" if form == "png" else form for form in formats}
+
+
+def _say(result: ExportResult) -> None:
+    for note in result.notes:
+        click.echo(note, err=True)
+    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
+    click.echo(str(result.folder))
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("image")
+@click.option(
+    "--model",
+    default="vgg16",
+    show_default=True,
+    help="A torchvision name, timm:NAME or a checkpoint.",
+)
+@click.option(
+    "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
+)
+@click.option(
+    "--values", type=click.Choice(["npz", "safetensors"]), help="Also write the raw values."
+)
+@click.option(
+    "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
+)
+@_grid_options
+def maps(
+    image: str,
+    model: str,
+    layers: tuple[str, ...],
+    out: str,
+    formats: tuple[str, ...],
+    channels: str | None,
+    values: ValueFormat | None,
+    weights: str,
+    device: str,
+    **drawing: str,
+) -> None:
+    """Write the feature maps of IMAGE as grids with a manifest.
+
+    IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
+    """
+    from tqdm import tqdm
+
+    from hookviz.capture import select_layers
+    from hookviz.images import read_image
+    from hookviz.render import GridOptions, parse_channels
+
+    names = _selected(layers, model)
+    options = GridOptions().replace(**drawing)
+    if channels not in (None, "all"):
+        parse_channels(channels)
+    picture = read_image(_image_source(image))
+    loaded = _load(model, weights, device)
+    count = len(select_layers(loaded.module, names))
+    with tqdm(total=count, desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
+        run = _run(loaded, picture, names, on_activation=lambda _activation: bar.update(1))
+    for layer, reason in run.missing.items():
+        click.echo(f"{layer}: no activation: {reason}.", err=True)
+    if not run.activations:
+        raise HookvizError("None of the layers gave an activation, so nothing was written.")
+    what = {"input", *_parts(formats)}
+    what |= {"channels"} if channels is not None else set()
+    what |= {"values"} if values is not None else set()
+    with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
+
+        def progress(done: int, total: int, _file: str) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        result = run.export(
+            out,
+            what=what,
+            options=options,
+            channels=None if channels == "all" else channels,
+            values=values or "npz",
+            progress=progress,
+        )
+    predicted = str(run.predictions)
+    click.echo(as_options(predicted, click.get_current_context().command), err=True)
+    _say(result)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("model")
+@click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
+@click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
+@_grid_options
+def filters(
+    model: str,
+    layers: tuple[str, ...],
+    out: str,
+    formats: tuple[str, ...],
+    weights: str,
+    device: str,
+    **drawing: Any,
+) -> None:
+    """Write the filters of MODEL as grids with a manifest; no image is needed."""
+    from hookviz.capture import select_layers
+    from hookviz.export import write_export
+    from hookviz.render import GridOptions
+    from hookviz.run import facts_of, layer_weights
+
+    names = _selected(layers, model)
+    options = GridOptions().replace(**drawing)
+    loaded = _load(model, weights, device)
+    records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]
+    _say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("png")
+@click.option("--image", help="The image; a bundled sample is found by itself.")
+@click.option("--model", help="The model; the one that the file names if not given.")
+def reproduce(png: str, image: str | None, model: str | None) -> None:
+    """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
+    from hookviz.run import reproduce as draw_again
+
+    try:
+        outcome = draw_again(
+            png, model=model, image=None if image is None else _image_source(image)
+        )
+    except HookvizError as error:
+        remedies = {
+            "model-not-at-hand": "Draw it again from Python, where the model can be passed.",
+            "image-not-at-hand": "Name its file with --image.",
+        }
+        if error.code in remedies:
+            raise HookvizError(error.message, remedy=remedies[error.code]) from error
+        raise
+    if outcome.identical:
+        click.echo("identical, pixel for pixel")
+    for difference in outcome.differences:
+        click.echo(difference)
+    if not outcome.identical:
+        raise SystemExit(1)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("search", default="")
+def models(search: str) -> None:
+    """List models whose name holds SEARCH, with their weights.
+
+    All are torchvision's; a SEARCH that begins with timm: lists timm's.
+    """
+    from hookviz.models import list_models, list_weights
+
+    found = list_models(search)
+    if not found:
+        raise HookvizError(
+            f"No model's name holds '{search}'.", remedy="`hookviz models` lists all of them."
+        )
+    rows: list[tuple[str, ...]] = [("model", "weights, DEFAULT first", "MB", "on this machine")]
+    for name in found:
+        weights = list_weights(name)
+        rows.append(
+            (
+                name,
+                ", ".join(w.name for w in weights) or "none",
+                f"{weights[0].megabytes:,.0f}" if weights and weights[0].megabytes else "",
+                ", ".join(w.name for w in weights if w.cached) or "no",
+            )
+        )
+    click.echo(columns(rows))

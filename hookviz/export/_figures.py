@@ -1,0 +1,333 @@
+"""The parts that are figures: grids, contact sheet, input, each with what it says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from hookviz.activation import Activation
+from hookviz.errors import ExportError, RenderError
+from hookviz.export._facts import (
+    FileRecord,
+    Key,
+    RunFacts,
+    activation_texts,
+    base_name,
+    key_of,
+    number_text,
+    ranges_text,
+    run_texts,
+)
+from hookviz.export._names import CONTACT_STEM, INPUT_NAME, page_ending
+from hookviz.export._part import (
+    UNREADABLE,
+    Again,
+    Export,
+    ExportPart,
+    Pixels,
+    Plan,
+    PngContents,
+    Task,
+    reason,
+)
+from hookviz.render import Drawing, FigureFacts, GridOptions, draw, page_count, palette
+
+CONTACT_CELLS = 24
+"""Layers on one page of a contact sheet."""
+
+_CELL_WIDTH = 420
+_COLUMNS = 4
+_GAP = 12
+
+
+def draw_activation(facts: RunFacts, activation: Activation, options: GridOptions) -> Drawing:
+    """One page of a layer, as the screen and the files show it.
+
+    Args:
+        facts: The run; an untrained model is marked on the figure.
+        activation: The record.
+        options: How to draw, and which page.
+
+    Raises:
+        RenderError: The activation cannot be drawn in that way.
+    """
+    background = None
+    if facts.input_image is not None and (options.show_input or options.overlay is not False):
+        background = np.asarray(facts.input_image.convert("RGB"))
+    return draw(
+        activation,
+        options,
+        facts=FigureFacts(
+            model=facts.model,
+            weights=facts.weights,
+            trained=facts.trained,
+            image=base_name(facts.image_name),
+            input_size=facts.input_size,
+        ),
+        background=background,
+        categories=facts.categories,
+    )
+
+
+def _opaque(pixels: Pixels) -> Pixels:
+    """(H, W, 3) where every pixel is opaque, else (H, W, 4) unchanged."""
+    if pixels.shape[2] == 4 and bool((pixels[..., 3] == 255).all()):
+        return np.ascontiguousarray(pixels[..., :3])
+    return pixels
+
+
+def grid_page(facts: RunFacts, activation: Activation, options: GridOptions) -> PngContents:
+    """One page of a grid.
+
+    Returns:
+        (H, W, 3) or, on a transparent page, (H, W, 4) uint8; and the texts of the file.
+
+    Raises:
+        RenderError: The activation cannot be drawn in that way.
+    """
+    drawing = draw_activation(facts, activation, options)
+    return _opaque(drawing.pixels()), grid_texts(facts, activation, options, drawing)
+
+
+def grid_texts(
+    facts: RunFacts, activation: Activation, options: GridOptions, drawing: Drawing
+) -> dict[str, str]:
+    """What a file with one page of a grid says about itself."""
+    record = FileRecord("grid", (key_of(activation),), options.to_json(), page=options.page)
+    texts = run_texts(facts) | activation_texts(activation) | view_texts(options)
+    texts |= {
+        "layout": " ".join((drawing.kind, drawing.axes, *drawing.notes)),
+        "channels": ranges_text(drawing.channels),
+        "page": f"{drawing.page + 1} of {drawing.pages}",
+        "order": options.order,
+        "scale": drawing.scale,
+        "vmin": number_text(drawing.vmin),
+        "vmax": number_text(drawing.vmax),
+        "cmap": drawing.cmap,
+    }
+    texts |= _page_texts(options)
+    if drawing.vmin is None:
+        ends = [[number_text(low), number_text(high)] for low, high in drawing.tile_ranges]
+        texts["ranges"] = json.dumps(ends)
+    for key, count in (
+        ("nan", drawing.nan),
+        ("posinf", drawing.posinf),
+        ("neginf", drawing.neginf),
+    ):
+        if count:
+            texts[key] = str(count)
+    return texts | record.texts()
+
+
+def view_texts(options: GridOptions) -> dict[str, str]:
+    """Which sample and frame a file shows."""
+    texts = {"sample": str(options.sample)}
+    if options.frame is not None:
+        texts["frame"] = str(options.frame)
+    return texts
+
+
+def _page_texts(options: GridOptions) -> dict[str, str]:
+    """What decides how a page with letters looks, beside its options."""
+    style: str | None = options.style
+    if style is None:
+        page = palette(None)
+        colors = f"page {to_hex(page.face, True)}, text {to_hex(page.ink, True)}"
+        style = f"matplotlib's: {colors}, font {', '.join(page.family)}"
+    return {"style": style, "matplotlib_version": mpl.__version__}
+
+
+def input_page(facts: RunFacts) -> PngContents:
+    """What the network saw.
+
+    Raises:
+        ExportError: The run had no image.
+    """
+    if facts.input_image is None:
+        raise ExportError("This run has no image of its input.")
+    pixels = np.asarray(facts.input_image.convert("RGB"))
+    return pixels, run_texts(facts) | FileRecord("input", options="").texts()
+
+
+def _cell_options(options: GridOptions) -> GridOptions:
+    """What a cell shows, whatever the layer: nothing that only some layers allow."""
+    return options.replace(
+        order="index" if options.order.startswith("similarity") else options.order,
+        hide_dead=False,
+        per_page=16,
+        page=0,
+        width=_CELL_WIDTH,
+        dpi=80.0,
+        ncols=4,
+        show_input=False,
+        overlay=False,
+        summary="none",
+        channels=None,
+        top=None,
+        title=None,
+    )
+
+
+def contact_page(
+    facts: RunFacts,
+    activations: Sequence[Activation],
+    options: GridOptions,
+    page: int,
+    pages: int,
+    proceed: Callable[[], None] = lambda: None,
+    refused: Callable[[str], object] | None = None,
+) -> PngContents:
+    """One page of a contact sheet: up to 24 layers, of each the first 16 channels.
+
+    Args:
+        facts: The run.
+        activations: Those of this page, in order.
+        options: Colors, scale, order and style of each cell.
+        page: Which page, from 0.
+        pages: How many there are.
+        proceed: Called before each cell; raises to stop.
+        refused: Called with a sentence for each activation that cannot be drawn and is left out.
+
+    Raises:
+        RenderError: None of the activations can be drawn.
+    """
+    chosen = _cell_options(options)
+    cells: list[Image.Image] = []
+    keys: list[Key] = []
+    for activation in activations:
+        proceed()
+        try:
+            pixels = draw_activation(facts, activation, chosen).pixels()
+        except UNREADABLE as error:
+            if refused is not None:
+                refused(f"'{activation.label}' is not on the contact sheet: {reason(error)}")
+            continue
+        cells.append(Image.fromarray(pixels))
+        keys.append(key_of(activation))
+    if not cells:
+        raise RenderError("None of the layers can be drawn on a contact sheet.")
+    columns = min(_COLUMNS, len(cells))
+    rows = [cells[at : at + columns] for at in range(0, len(cells), columns)]
+    heights = [max(cell.height for cell in row) for row in rows]
+    size = (
+        columns * (_CELL_WIDTH + _GAP) + _GAP,
+        sum(heights) + _GAP * (len(rows) + 1),
+    )
+    # The page goes on in the color of the cells' own page.
+    sheet = Image.new("RGBA", size, cells[0].getpixel((0, 0)))
+    top = _GAP
+    for row, height in zip(rows, heights, strict=True):
+        for column, cell in enumerate(row):
+            sheet.paste(cell, (_GAP + column * (_CELL_WIDTH + _GAP), top))
+        top += height + _GAP
+    record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
+    texts = run_texts(facts) | view_texts(options) | {"page": f"{page + 1} of {pages}"}
+    texts |= {"order": options.order} | _page_texts(options) | record.texts()
+    return _opaque(np.asarray(sheet)), texts
+
+
+class Grids(ExportPart):
+    """Each page of each layer, as the screen shows it."""
+
+    name, record = "grids", "grid"
+    ending = "png"
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task a page."""
+        request, options = plan.request, plan.request.options
+        facts = FigureFacts(input_size=request.facts.input_size)
+        for item in plan.drawable:
+            count = partial(page_count, item.activation, options, facts=facts)
+            item.pages = plan.attempt(count, item, "no grid") or 0
+            pages = range(item.pages)
+            if not request.all_pages and item.pages:
+                pages = range(options.page, options.page + 1)
+                if options.page >= item.pages:
+                    item.notes.append(
+                        f"page {options.page + 1} was not written: there are {item.pages}"
+                    )
+                    continue
+            for page in pages:
+                ending = page_ending(page, item.pages, self.ending)
+                yield Task(self, [plan.book.take(item.stem, ending)], item, page)
+
+    def write(self, task: Task, export: Export) -> None:
+        """Draws here, encodes and writes on another thread."""
+        if task.item is not None:
+            options = export.request.options.replace(page=task.data)
+            draw = partial(grid_page, export.request.facts, task.item.activation, options)
+            if picture := export.attempt(draw, task):
+                export.png(task, picture)
+                task.item.files += task.names
+
+    def redraw(self, again: Again) -> PngContents:
+        """The page that the record names."""
+        return grid_page(again.facts, again.activations[0], again.options)
+
+
+class Contact(ExportPart):
+    """A sheet of all layers, of each the first 16 channels."""
+
+    name, record = "contact", "contact"
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task a page."""
+        drawn = [item.activation for item in plan.drawable]
+        pages = -(-len(drawn) // CONTACT_CELLS)
+        for page in range(pages):
+            name = plan.book.take(CONTACT_STEM, f"_p{page + 1}of{pages}.png")
+            part = drawn[page * CONTACT_CELLS : (page + 1) * CONTACT_CELLS]
+            yield Task(self, [name], data=(part, page, pages))
+
+    def write(self, task: Task, export: Export) -> None:
+        """Draws here, encodes and writes on another thread."""
+        notes, request = export.plan.notes, export.request
+        activations, page, pages = task.data
+        draw = partial(contact_page, request.facts, activations, request.options, page, pages)
+        draw = partial(draw, export.pipeline.proceed, notes.append)
+        if picture := export.attempt(draw, task):
+            export.png(task, picture)
+
+    def legal(self, record: FileRecord) -> bool:
+        """Any number of activations."""
+        return record.channel is None
+
+    def redraw(self, again: Again) -> PngContents:
+        """The page that the record names."""
+        record, pages = again.record, again.texts.get("page", "").rpartition(" of ")[2]
+        number = int(pages) if pages.isdecimal() and len(pages) < 10 else record.page + 1
+        if not again.activations:
+            raise ExportError("The contact sheet names no layers.")
+        options = again.options.replace(page=0)
+        return contact_page(again.facts, again.activations, options, record.page, number)
+
+
+class Input(ExportPart):
+    """What the network saw."""
+
+    name, record, draws = "input", "input", False
+
+    def plan(self, plan: Plan) -> Iterator[Task]:
+        """One task."""
+        if plan.request.facts.input_image is None:
+            plan.notes.append("the run has no image of its input, so none was written")
+        else:
+            yield Task(self, [INPUT_NAME])
+
+    def write(self, task: Task, export: Export) -> None:
+        """Encodes and writes on another thread."""
+        export.png(task, input_page(export.request.facts))
+
+    def legal(self, record: FileRecord) -> bool:
+        """No activation is needed."""
+        return record.channel is None
+
+    def redraw(self, again: Again) -> PngContents:
+        """The input of the new run."""
+        return input_page(again.facts)

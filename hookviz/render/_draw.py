@@ -1,0 +1,152 @@
+"""The public ways to draw: one page as a Drawing or a Figure, and how many pages there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hookviz.activation import Activation
+from hookviz.errors import RenderError
+
+# Importing a module of a figure kind makes the kind known.
+from hookviz.render import _bars, _filters, _maps, _statistics  # noqa: F401
+from hookviz.render._arrange import arrange
+from hookviz.render._kinds import Drawing, FigureFacts, Subject
+from hookviz.render._measure import extents
+from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
+from hookviz.render._selection import choose_channels, pages_of
+
+
+def draw(
+    source: Activation | Tensor,
+    options: GridOptions | None = None,
+    *,
+    facts: FigureFacts | None = None,
+    background: NDArray[np.uint8] | None = None,
+    categories: Sequence[str] = (),
+) -> Drawing:
+    """Draw one page of a layer.
+
+    Args:
+        source: An activation, or a bare tensor of 1 to 5 axes; any dtype, any device. It is not
+            changed; only the page's uint8 levels and a few numbers per channel leave its device.
+        options: What and how; None is GridOptions().
+        facts: What the figure says about the source.
+        background: (H, W, 3) uint8, what the network saw, for overlays and the input
+            tile.
+        categories: Class names, for vectors of that length.
+
+    Returns:
+        The page with what it says about itself; its figure is new.
+
+    Raises:
+        RenderError: The tensor or the options do not allow it; one sentence says why.
+
+    Examples:
+        >>> import torch
+        >>> drawing = draw(torch.rand(1, 100, 14, 14), GridOptions(page=1))
+        >>> drawing.kind, drawing.channels[0], drawing.pages, drawing.total
+        ('maps', 64, 2, 100)
+    """
+    options = options or GridOptions()
+    image = _checked(background, options)
+    facts = facts or FigureFacts()
+    size = facts.input_size
+    if size is None and image is not None:
+        size = (image.shape[0], image.shape[1])
+    arranged = arrange(source, options, size)
+    subject = Subject(source, arranged, options, facts, image, tuple(categories))
+    with in_a_sentence(f"a tensor of shape {arranged.shape}"):
+        return subject.kind.draw(subject)
+
+
+def _checked(background: Any, options: GridOptions) -> NDArray[np.uint8] | None:
+    if background is None:
+        if options.opacity > 0 or options.show_input:
+            raise RenderError(
+                "The image that the network saw is needed for overlay and show_input, "
+                "and a bare tensor carries none.",
+                remedy="Pass it as background=, or draw through a Run.",
+            )
+        return None
+    image = np.asarray(background)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise RenderError(
+            f"background has shape {image.shape} and dtype {image.dtype}; "
+            "it must be (H, W, 3) uint8."
+        )
+    return image
+
+
+def feature_grid(
+    source: Activation | Tensor,
+    *,
+    facts: FigureFacts | None = None,
+    background: NDArray[np.uint8] | None = None,
+    categories: Sequence[str] = (),
+    **options: Unpack[DrawingOptions],
+) -> Figure:
+    """A matplotlib Figure of a layer's feature maps, one page in one Axes.
+
+    Args:
+        source: An activation, or a bare tensor of 1 to 5 axes.
+        facts: What the figure says about the source.
+        background: (H, W, 3) uint8, what the network saw.
+        categories: Class names, for vectors of that length.
+        **options: Fields of GridOptions: ``page``, ``per_page``, ``cmap``, ``scale``, …
+
+    Returns:
+        A figure that pyplot does not know; ``savefig`` writes PNG, PDF or SVG.
+
+    Raises:
+        RenderError: The tensor or an option does not allow it.
+
+    Examples:
+        >>> import torch
+        >>> figure = feature_grid(torch.rand(1, 8, 14, 14), scale="channel", width=600)
+        >>> figure.canvas.get_width_height()[0]
+        600
+    """
+    chosen = GridOptions.of(**options)
+    return draw(source, chosen, facts=facts, background=background, categories=categories).figure
+
+
+def page_count(
+    source: Activation | Tensor,
+    options: GridOptions | None = None,
+    *,
+    facts: FigureFacts | None = None,
+) -> int:
+    """How many pages ``draw`` has for these options; 1 for vectors and statistics.
+
+    Args:
+        source: An activation or tensor.
+        options: Which channels, and how many on a page; None is GridOptions().
+        facts: Its ``input_size`` helps to read the axes.
+
+    Returns:
+        At least 1.
+
+    Raises:
+        RenderError: The tensor cannot be drawn, or no channel is left.
+
+    Examples:
+        >>> import torch
+        >>> page_count(torch.zeros(1, 512, 2, 2)), page_count(torch.zeros(1, 1000))
+        (8, 1)
+    """
+    options, facts = options or GridOptions(), facts or FigureFacts()
+    arranged = arrange(source, options, facts.input_size)
+    if not Subject(source, arranged, options, facts).kind.paged:
+        return 1
+    if not options.hide_dead:
+        # The order does not change the number, and reading it may need every value.
+        options = options.replace(order="index")
+    with in_a_sentence(f"a tensor of shape {arranged.shape}"):
+        found = extents(arranged.maps, arranged.apart)
+    return pages_of(len(choose_channels(arranged, found, options)), options, paged=True)

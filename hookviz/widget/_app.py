@@ -1,0 +1,88 @@
+"""The app as its own parts see it, and what a part behind a tab is.
+
+To add a panel: a subclass of `Panel` in a file of its own, a module ``js/panel_NAME.js`` that
+renders its traits, and the class in ``PANELS`` of _explorer.py. The page makes a tab of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar, Protocol
+
+from hookviz.render import GridOptions
+from hookviz.run import Run
+from hookviz.widget._image_input import ImageInput
+from hookviz.widget._layer_tree import LayerTree
+from hookviz.widget._map_gallery import MapGallery
+from hookviz.widget._part import Part
+from hookviz.widget._results import Results
+from hookviz.widget._worker import Task, Worker
+
+__all__ = ["App", "Panel"]
+
+
+class App(Protocol):
+    """What `Explorer` offers to its parts; its docstrings say what each does."""
+
+    model: Any
+    image: Any
+    run: Any
+    device: str
+    auto_run: bool
+    export_result: Any
+    options: GridOptions
+    results: Results
+    jobs: Worker
+    lock: threading.RLock
+
+    @property
+    def tree(self) -> LayerTree: ...
+    @property
+    def image_input(self) -> ImageInput: ...
+    @property
+    def gallery(self) -> MapGallery: ...
+
+    def start_run(self, *, anyway: bool = False) -> bool: ...
+    def begin(self, state: str, text: str, task: Task, total: int = 0, unit: str = "") -> bool: ...
+    def set_status(
+        self,
+        text: str,
+        state: str | None = None,
+        done: int = 0,
+        total: int = 0,
+        *,
+        unit: str = "",
+        outcome: str = "",
+    ) -> None: ...
+    def progress(self, text: str, done: int, total: int, unit: str) -> None: ...
+    def refresh_reasons(self) -> None: ...
+    def show_results(self) -> None: ...
+    def take_run(self, run: Run) -> None: ...
+    def ask_large(self, question: str) -> None: ...
+    def swap_model(self, model: Any) -> None: ...
+    def send(self, content: Any, buffers: Any = None) -> None: ...
+    def show_problem(
+        self, error: BaseException, *, action: dict[str, str] | None = None, field: str = ""
+    ) -> None: ...
+    def clear_problem(self) -> None: ...
+
+
+class Panel(Part):
+    """A part of the app behind a tab beside the gallery: a widget with a page side of its own.
+
+    Args:
+        app: The app.
+
+    Attributes:
+        title: The tab's text.
+    """
+
+    title: ClassVar[str]
+
+    def __init__(self, app: App, **traits: Any) -> None:
+        self.app = app
+        super().__init__(**traits)
+
+    def refresh(self) -> None:
+        """Publishes what the page shows; called when model, results or the card in use changed."""
+        raise NotImplementedError
