@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock, get_ident
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
 from hookviz.errors import CaptureError
+
+Call: TypeAlias = tuple[ThreadLog, int, int]
+"""Where a call was recorded, its number and its order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -137,7 +140,7 @@ class GradientHooks:
         snapshot: How gradients are copied.
         outputs: Record gradients of outputs.
         inputs: Record gradients of inputs.
-        on_activation: Told of each gradient.
+        on_activation: Called with each gradient.
     """
 
     def __init__(
@@ -157,43 +160,39 @@ class GradientHooks:
         self._lock = Lock()
         self._waiting: dict[int, list[tuple[int, list[Target]]]] = {}
 
-    def output_hook(
-        self,
-        hooked: Hooked,
-    ) -> Callable[[nn.Module, Any, Any, ThreadLog | None, int, int], Any]:
-        """What the layer's forward hook calls last; may hand back another view of the output."""
-        index = hooked.index
+    def after_call(
+        self, hooked: Hooked, module: nn.Module, args: Any, output: Any, call: Call | None
+    ) -> Any:
+        """What a layer's forward hook calls last; may give back another view of the output.
 
-        def hook(
-            module: nn.Module,
-            args: Any,
-            output: Any,
-            log: ThreadLog | None,
-            call: int,
-            order: int,
-        ) -> Any:
-            targets = self._arrived(index)
-            run = log.run if log is not None else self._recomputed_run()
-            if run is None:
-                return None
-            changed = None
-            if self._outputs:
-                if torch.is_grad_enabled():
-                    changed, new = self._listen_output(run, hooked, module, args, output)
-                    targets = targets + new
-                else:
-                    self._why_not(index, "the forward ran with gradients switched off")
-            if log is None:
-                if targets:
-                    run.recomputed.append((index, targets))
-                return changed
-            if run.grad_mode and not torch.is_grad_enabled():
-                run.unrecorded.append((index, call, order))
-            for target in targets:
-                target.call, target.order = call, order
+        Args:
+            hooked: The layer.
+            module: Its module.
+            args: What it was called with.
+            output: What it gave.
+            call: The log, the number of the call and its order; None for a recomputation.
+        """
+        targets = self._arrived(hooked.index)
+        run = call[0].run if call is not None else self._recomputed_run()
+        if run is None:
+            return None
+        changed = None
+        if self._outputs:
+            if torch.is_grad_enabled():
+                changed, new = self._listen_output(run, hooked, module, args, output)
+                targets = targets + new
+            else:
+                self._why_not(hooked.index, "the forward ran with gradients switched off")
+        if call is None:
+            if targets:
+                run.recomputed.append((hooked.index, targets))
             return changed
-
-        return hook
+        _, number, order = call
+        if run.grad_mode and not torch.is_grad_enabled():
+            run.unrecorded.append((hooked.index, number, order))
+        for target in targets:
+            target.call, target.order = number, order
+        return changed
 
     def input_hook(
         self, hooked: Hooked, names: Callable[[int], list[str]]

@@ -16,7 +16,7 @@ from hookviz.capture._store import Hooked, Store, ThreadLog, backward_is_running
 from hookviz.errors import HookvizError, RunCancelled
 
 AfterCall = Callable[[ThreadLog, int], None]
-OutputGradient = Callable[[nn.Module, Any, Any, ThreadLog | None, int, int], Any]
+OutputGradient = Callable[[nn.Module, Any, Any, tuple[ThreadLog, int, int] | None], Any]
 
 
 def output_hook(
@@ -43,7 +43,7 @@ def output_hook(
             log = store.enter(args, training=module.training)
             if log is None:
                 # A recomputation is no second call; it may carry the gradient of the first.
-                return gradient and gradient(module, args, output, None, 0, 0)
+                return gradient and gradient(module, args, output, None)
         call = log.counts[index] = log.counts[index] + 1
         run = log.run
         order = next(log.counter)
@@ -72,7 +72,7 @@ def output_hook(
                 on_activation(store.activation(run, record))
         changed = None
         if gradient is not None:
-            changed = gradient(module, args, output, log, call, order)
+            changed = gradient(module, args, output, (log, call, order))
         if after is not None:
             after(log, index)
         return changed

@@ -120,7 +120,12 @@ class Capture(StaysHere, CaptureResults):
     Forwards that other threads start are runs too, unless such a thread has captures of its own
     open: then they belong to these alone. Where threads work on one forward together, as those of
     ``DataParallel`` do, their pieces of a batch are joined in input order. Recomputation by
-    activation checkpointing is no second call.
+    activation checkpointing does not count as a call.
+
+    Copies of the model, saved or exported ones included, have no hooks of the capture; a copy of
+    the capture itself is None. A tensor that cannot be kept (sparse, freed, a stand-in of
+    ``torch.func`` or of tracing) is a reason in ``missing``, and the forward goes on; nested
+    tensors are padded with zeros.
 
     Args:
         module: The model, or any part of one. It is called, never its ``forward``. A module made
@@ -412,7 +417,9 @@ class Capture(StaysHere, CaptureResults):
                 outputs=outputs,
                 inputs=inputs,
                 on_activation=self._on_activation,
-                gradient=grads.output_hook(hooked) if gradients or input_gradients else None,
+                gradient=partial(grads.after_call, hooked)
+                if gradients or input_gradients
+                else None,
                 after=stopper.after if stopper is not None else None,
             )
             steps.append(set_forward_hook(layer, hook, owner))

@@ -152,13 +152,7 @@ class ModuleTree:
                 raise LayerError(f"This {type_name(selector)} is not a module of {self.type}.")
             return names[:1]
         if isinstance(selector, re.Pattern):
-            found = [n for n in self._every_name() if selector.search(n)]
-            matched = list(dict.fromkeys(self._canonical[n] for n in found))
-            if not matched and any(selector.search(n) for n in self.uncalled):
-                raise self._never_called()
-            if not matched:
-                raise LayerError(f"No layer of {self.type} matches {selector_text(selector)}.")
-            return matched
+            return self._matching(selector, selector.search)
         if isinstance(selector, type):
             if not issubclass(selector, nn.Module):
                 raise LayerError(
@@ -197,27 +191,21 @@ class ModuleTree:
         if exact is not None:
             return [exact]
         if any(c in name for c in "*?["):
-            found = [n for n in self._every_name() if fnmatch.fnmatchcase(n, name)]
-            if not found:
-                found = [
-                    canonical
-                    for short, names in self._short.items()
-                    if short and fnmatch.fnmatchcase(short, name)
-                    for canonical in names
-                ]
-            matched = list(dict.fromkeys(self._canonical[n] for n in found))
-            if matched:
-                return matched
-            if any(fnmatch.fnmatchcase(n, name) for n in self.uncalled):
-                raise self._never_called()
-            raise LayerError(
-                f"No layer of {self.type} matches '{name}'.",
-                remedy=did_you_mean(name.strip("*?."), self._canonical) or None,
-            )
+            return self._matching(name, re.compile(fnmatch.translate(name)).match)
         raise self._unknown(name)
 
-    def _every_name(self) -> Iterator[str]:
-        return (n for n in self._canonical if n)
+    def _matching(self, selector: LayerSelector, matches: Callable[[str], object]) -> list[str]:
+        """The layers some name of which, or else some shortened name, a glob or pattern matches."""
+        found = [layer for n, layer in self._canonical.items() if n and matches(n)] or [
+            layer for n, layers in self._short.items() if n and matches(n) for layer in layers
+        ]
+        if found:
+            return list(dict.fromkeys(found))
+        if any(matches(n) for n in self.uncalled):
+            raise self._never_called()
+        text = selector_text(selector)
+        near = did_you_mean(text.strip("'*?./^$"), self._canonical)
+        raise LayerError(f"No layer of {self.type} matches {text}.", remedy=near or None)
 
     def _never_called(self) -> CaptureError:
         return CaptureError(

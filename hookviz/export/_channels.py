@@ -27,7 +27,7 @@ from hookviz.export._facts import (
 )
 from hookviz.export._figures import view_texts
 from hookviz.export._names import channel_ending
-from hookviz.export._part import Again, Export, ExportPart, Item, Plan, PngContents, Task
+from hookviz.export._part import Again, Export, ExportPart, Item, PngContents, Task
 from hookviz.export._png import palette_png, rgb_png, text_chunks
 from hookviz.render import ChannelImage, GridOptions, SingleChannels, parse_channels
 
@@ -85,21 +85,21 @@ class Channels(ExportPart):
 
     name, record = "channels", "channel"
 
-    def plan(self, plan: Plan) -> Iterator[Task]:
+    def plan(self, export: Export) -> Iterator[Task]:
         """One task a layer."""
         found = False
-        for item in plan.drawable:
-            if task := self._of_item(item, plan):
+        for item in export.drawable:
+            if task := self._of_item(item, export):
                 found = True
                 yield task
-        wanted = plan.request.channels
-        if wanted is not None and plan.drawable and not found:
+        wanted = export.channels
+        if wanted is not None and export.drawable and not found:
             raise ExportError(
                 f"None of the layers has a map of channel {wanted[0]}: "
-                + "; ".join(note for item in plan.drawable for note in item.notes[:1])
+                + "; ".join(note for item in export.drawable for note in item.notes[:1])
             )
 
-    def _of_item(self, item: Item, plan: Plan) -> Task | None:
+    def _of_item(self, item: Item, export: Export) -> Task | None:
         count, *size = item.shape or (0,)
         if size == [1, 1]:
             item.notes.append(
@@ -108,17 +108,17 @@ class Channels(ExportPart):
             )
             return None
         asked: Sequence[int] = range(count)
-        if plan.request.channels is not None:
-            asked = plan.request.channels
-        elif plan.request.options.channels is not None:
-            asked = parse_channels(plan.request.options.channels)
+        if export.channels is not None:
+            asked = export.channels
+        elif export.options.channels is not None:
+            asked = parse_channels(export.options.channels)
         there = [channel for channel in asked if channel < count]
         if len(there) < len(asked):
             beyond = next(channel for channel in asked if channel >= count)
             item.notes.append(
                 f"channel {beyond} was not written: the layer has channels 0 to {count - 1}"
             )
-        names = {c: plan.book.take(item.stem, channel_ending(c, count)) for c in there}
+        names = {c: export.book.take(item.stem, channel_ending(c, count)) for c in there}
         return Task(self, list(names.values()), item, names) if names else None
 
     def write(self, task: Task, export: Export) -> None:
@@ -126,10 +126,10 @@ class Channels(ExportPart):
         if task.item is None or (layer := export.measured(task.item)) is None:
             export.pipeline.total -= len(task.names)
             return
-        request, names, activation = export.request, task.data, task.item.activation
-        options = request.options.to_json()
-        record = FileRecord("channel", (key_of(activation),), options, factor=request.factor)
-        texts = _layer_texts(request.facts, activation, layer, request.options) | record.texts()
+        names, activation = task.data, task.item.activation
+        options = export.options.to_json()
+        record = FileRecord("channel", (key_of(activation),), options, factor=export.factor)
+        texts = _layer_texts(export.facts, activation, layer, export.options) | record.texts()
         del texts["record"]  # the only one of these that names the channel
         shared = text_chunks(texts)
 
@@ -137,10 +137,10 @@ class Channels(ExportPart):
             for one in bundle:
                 own = _channel_texts(layer, one)
                 own["record"] = replace(record, channel=one.channel).text()
-                png = _png(layer, one, shared + text_chunks(own), request.factor)
+                png = _png(layer, one, shared + text_chunks(own), export.factor)
                 export.folder.write(names[one.channel], png)
 
-        for bundle in _bundles(layer.images(list(names)), request.factor):
+        for bundle in _bundles(layer.images(list(names)), export.factor):
             export.pipeline.put([names[one.channel] for one in bundle], partial(work, bundle))
         task.item.files += task.names
 

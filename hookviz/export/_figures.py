@@ -31,7 +31,6 @@ from hookviz.export._part import (
     Export,
     ExportPart,
     Pixels,
-    Plan,
     PngContents,
     Task,
     reason,
@@ -238,15 +237,15 @@ class Grids(ExportPart):
     name, record = "grids", "grid"
     ending = "png"
 
-    def plan(self, plan: Plan) -> Iterator[Task]:
+    def plan(self, export: Export) -> Iterator[Task]:
         """One task a page."""
-        request, options = plan.request, plan.request.options
-        facts = FigureFacts(input_size=request.facts.input_size)
-        for item in plan.drawable:
+        options = export.options
+        facts = FigureFacts(input_size=export.facts.input_size)
+        for item in export.drawable:
             count = partial(page_count, item.activation, options, facts=facts)
-            item.pages = plan.attempt(count, item, "no grid") or 0
+            item.pages = export.attempt(count, item, "no grid") or 0
             pages = range(item.pages)
-            if not request.all_pages and item.pages:
+            if not export.all_pages and item.pages:
                 pages = range(options.page, options.page + 1)
                 if options.page >= item.pages:
                     item.notes.append(
@@ -255,16 +254,15 @@ class Grids(ExportPart):
                     continue
             for page in pages:
                 ending = page_ending(page, item.pages, self.ending)
-                yield Task(self, [plan.book.take(item.stem, ending)], item, page)
+                yield Task(self, [export.book.take(item.stem, ending)], item, page)
 
     def write(self, task: Task, export: Export) -> None:
         """Draws here, encodes and writes on another thread."""
         if task.item is not None:
-            options = export.request.options.replace(page=task.data)
-            draw = partial(grid_page, export.request.facts, task.item.activation, options)
-            if picture := export.attempt(draw, task):
+            options = export.options.replace(page=task.data)
+            draw = partial(grid_page, export.facts, task.item.activation, options)
+            if picture := export.made(draw, task):
                 export.png(task, picture)
-                task.item.files += task.names
 
     def redraw(self, again: Again) -> PngContents:
         """The page that the record names."""
@@ -276,22 +274,21 @@ class Contact(ExportPart):
 
     name, record = "contact", "contact"
 
-    def plan(self, plan: Plan) -> Iterator[Task]:
+    def plan(self, export: Export) -> Iterator[Task]:
         """One task a page."""
-        drawn = [item.activation for item in plan.drawable]
+        drawn = [item.activation for item in export.drawable]
         pages = -(-len(drawn) // CONTACT_CELLS)
         for page in range(pages):
-            name = plan.book.take(CONTACT_STEM, f"_p{page + 1}of{pages}.png")
+            name = export.book.take(CONTACT_STEM, f"_p{page + 1}of{pages}.png")
             part = drawn[page * CONTACT_CELLS : (page + 1) * CONTACT_CELLS]
             yield Task(self, [name], data=(part, page, pages))
 
     def write(self, task: Task, export: Export) -> None:
         """Draws here, encodes and writes on another thread."""
-        notes, request = export.plan.notes, export.request
         activations, page, pages = task.data
-        draw = partial(contact_page, request.facts, activations, request.options, page, pages)
-        draw = partial(draw, export.pipeline.proceed, notes.append)
-        if picture := export.attempt(draw, task):
+        draw = partial(contact_page, export.facts, activations, export.options, page, pages)
+        draw = partial(draw, export.pipeline.proceed, export.notes.append)
+        if picture := export.made(draw, task):
             export.png(task, picture)
 
     def legal(self, record: FileRecord) -> bool:
@@ -313,16 +310,16 @@ class Input(ExportPart):
 
     name, record, draws = "input", "input", False
 
-    def plan(self, plan: Plan) -> Iterator[Task]:
+    def plan(self, export: Export) -> Iterator[Task]:
         """One task."""
-        if plan.request.facts.input_image is None:
-            plan.notes.append("the run has no image of its input, so none was written")
+        if export.facts.input_image is None:
+            export.notes.append("the run has no image of its input, so none was written")
         else:
             yield Task(self, [INPUT_NAME])
 
     def write(self, task: Task, export: Export) -> None:
         """Encodes and writes on another thread."""
-        export.png(task, input_page(export.request.facts))
+        export.png(task, input_page(export.facts))
 
     def legal(self, record: FileRecord) -> bool:
         """No activation is needed."""

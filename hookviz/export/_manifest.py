@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hookviz.activation import Activation
 from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, utc_text
-from hookviz.export._part import ExportRequest, Item
+from hookviz.export._part import Export, Item
 from hookviz.render import Extents, SingleChannels, moments
 
 SCHEMA = 1
@@ -135,25 +135,23 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16
 
 
 def manifest_json(
-    request: ExportRequest,
+    export: Export,
     layers: Sequence[Mapping[str, Any]],
     *,
     files: Iterable[str],
     what: Iterable[str],
-    notes: Iterable[str] = (),
     stopped: str = "",
 ) -> dict[str, Any]:
     """The whole manifest as plain values.
 
     Args:
-        request: What was asked for.
+        export: What was asked for.
         layers: Entries of `layer_entry`, in order of execution.
         files: Names of all files beside the manifest.
         what: Names of the parts.
-        notes: Sentences about what was left out of the export as a whole.
         stopped: Why the export ended before its end; "" where it is complete.
     """
-    facts = request.facts
+    facts = export.facts
     return {
         "schema": SCHEMA,
         "complete": not stopped,
@@ -177,9 +175,9 @@ def manifest_json(
         },
         "device": facts.device,
         "what": sorted(what),
-        "options": json.loads(request.options.to_json()),
+        "options": json.loads(export.options.to_json()),
         "missing": {name: str(reason) for name, reason in facts.missing.items()},
         "files": list(files),
         "layers": list(layers),
-        "notes": list(notes),
+        "notes": export.notes,
     }

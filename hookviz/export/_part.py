@@ -54,18 +54,6 @@ def reason(error: BaseException) -> str:
     return f"its values cannot be read ({type(error).__name__}: {text:.200})."
 
 
-@dataclass(frozen=True, eq=False)
-class ExportRequest:
-    """What was asked of an export, see `hookviz.export.write_export`."""
-
-    facts: RunFacts
-    options: GridOptions
-    channels: Sequence[int] | None
-    all_pages: bool
-    factor: int
-    values: ValueFormat
-
-
 @dataclass(eq=False)
 class Item:
     """One activation of an export.
@@ -102,79 +90,6 @@ class Task:
     names: list[str]
     item: Item | None = None
     data: Any = None
-
-
-class Plan:
-    """All files of an export, before the first is written.
-
-    Args:
-        request: What was asked for.
-        activations: What may be shown, in order.
-        proceed: Called for each activation; raises to stop.
-    """
-
-    def __init__(
-        self, request: ExportRequest, activations: Sequence[Activation], proceed: Callable[[], None]
-    ) -> None:
-        self.request = request
-        self.book = NameBook([MANIFEST_NAME, INPUT_NAME])
-        self.items: list[Item] = []
-        self.tasks: list[Task] = []
-        self.notes: list[str] = []
-        self.trouble: Exception | None = None
-        options = request.options
-        stems, several = NameBook(), len({a.run for a in activations}) > 1
-        width = max([3, *(len(str(a.order)) for a in activations)])
-        view = "-".join(
-            [f"sample{options.sample}"] * bool(options.sample)
-            + [f"frame{options.frame}"] * (options.frame is not None)
-        )
-        for activation in activations:
-            proceed()
-            stem = activation_stem(activation, width=width, several_runs=several, view=view)
-            item = Item(activation, stems.take(stem, ""))
-            read = partial(arrange, activation, options, request.facts.input_size)
-            if arranged := self.attempt(read, item, "not drawn"):
-                item.shape = tuple(arranged.maps.shape)
-            self.items.append(item)
-
-    @property
-    def drawable(self) -> list[Item]:
-        """The activations that can be drawn."""
-        return [item for item in self.items if item.shape is not None]
-
-    def attempt(self, make: Callable[[], Made], item: Item | None, what: str) -> Made | None:
-        """What ``make`` gives; None and a note where the tensor does not allow it."""
-        try:
-            return make()
-        except UNREADABLE as error:
-            (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
-            self.trouble = self.trouble or error
-            return None
-
-    def add(self, parts: Sequence[ExportPart]) -> None:
-        """Names the files of these parts.
-
-        Raises:
-            ExportError: There would be none.
-            RenderError: None of the activations can be drawn in the way asked.
-        """
-        found = [task for part in parts for task in part.plan(self)]
-        numbers = {id(item): number for number, item in enumerate(self.items)}
-        self.tasks = sorted(found, key=lambda task: numbers.get(id(task.item), -1))
-        drawn = [task for task in found if task.part.draws]
-        if self.trouble is not None and not drawn and any(part.draws for part in parts):
-            raise as_render_error(self.trouble)
-        if not found:
-            raise ExportError(
-                "There is nothing to export: the run has no activation.",
-                remedy="Run the model with at least one layer first.",
-            )
-
-    @property
-    def total(self) -> int:
-        """How many files, the manifest included."""
-        return sum(len(task.names) for task in self.tasks) + 1
 
 
 def as_render_error(error: Exception) -> HookvizError:
@@ -269,27 +184,102 @@ class Pipeline:
             self.wrote(name)
 
 
+@dataclass(eq=False)
 class Export:
-    """The work of one export that all parts share.
+    """One export: what was asked for, its files, and the work that its parts share.
 
-    Args:
-        request: What was asked for.
-        plan: The files to be.
-        folder: Where they go.
-        pipeline: The threads that write them; it counts and asks whether to go on.
+    Attributes:
+        facts: The run.
+        options: How grids are drawn.
+        channels: The single channels; None is those of ``options``, else all.
+        all_pages: Every page of a grid, or that of ``options`` alone.
+        factor: Pixels per activation in single channels.
+        values: The form of raw values.
+        pipeline: The threads that write; it counts and asks whether to go on.
+        folder: Where the files go.
+        book: Gives names that no other file has.
+        items: One per activation, in order.
+        tasks: What is to be written, in order.
+        notes: Sentences about what is left out of the export as a whole.
+        trouble: The first reason why a tensor was left out.
     """
 
-    def __init__(
-        self, request: ExportRequest, plan: Plan, folder: ExportFolder, pipeline: Pipeline
-    ) -> None:
-        self.request, self.plan, self.folder, self.pipeline = request, plan, folder, pipeline
-        self._measured: tuple[Item, SingleChannels | None] | None = None
+    facts: RunFacts
+    options: GridOptions
+    channels: Sequence[int] | None
+    all_pages: bool
+    factor: int
+    values: ValueFormat
+    pipeline: Pipeline
+    folder: ExportFolder = field(init=False)
+    book: NameBook = field(default_factory=lambda: NameBook([MANIFEST_NAME, INPUT_NAME]))
+    items: list[Item] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    trouble: Exception | None = None
+    _measured: tuple[Item, SingleChannels | None] | None = None
 
-    def attempt(self, make: Callable[[], Made], task: Task) -> Made | None:
+    def plan(self, activations: Sequence[Activation], parts: Sequence[ExportPart]) -> None:
+        """Names every file, before the first is written.
+
+        Raises:
+            ExportError: There would be none.
+            RenderError: None of the activations can be drawn in the way asked.
+        """
+        options, stems = self.options, NameBook()
+        several = len({a.run for a in activations}) > 1
+        width = max([3, *(len(str(a.order)) for a in activations)])
+        view = "-".join(
+            [f"sample{options.sample}"] * bool(options.sample)
+            + [f"frame{options.frame}"] * (options.frame is not None)
+        )
+        for activation in activations:
+            self.pipeline.proceed()
+            stem = activation_stem(activation, width=width, several_runs=several, view=view)
+            item = Item(activation, stems.take(stem, ""))
+            read = partial(arrange, activation, options, self.facts.input_size)
+            if arranged := self.attempt(read, item, "not drawn"):
+                item.shape = tuple(arranged.maps.shape)
+            self.items.append(item)
+        found = [task for part in parts for task in part.plan(self)]
+        numbers = {id(item): number for number, item in enumerate(self.items)}
+        self.tasks = sorted(found, key=lambda task: numbers.get(id(task.item), -1))
+        drawn = [task for task in found if task.part.draws]
+        if self.trouble is not None and not drawn and any(part.draws for part in parts):
+            raise as_render_error(self.trouble)
+        if not found:
+            raise ExportError(
+                "There is nothing to export: the run has no activation.",
+                remedy="Run the model with at least one layer first.",
+            )
+        self.pipeline.total = self.total
+
+    @property
+    def drawable(self) -> list[Item]:
+        """The activations that can be drawn."""
+        return [item for item in self.items if item.shape is not None]
+
+    @property
+    def total(self) -> int:
+        """How many files were planned, the manifest included."""
+        return sum(len(task.names) for task in self.tasks) + 1
+
+    def attempt(self, make: Callable[[], Made], item: Item | None, what: str) -> Made | None:
         """What ``make`` gives; None and a note where the tensor does not allow it."""
-        made = self.plan.attempt(make, task.item, f"{task.names[0]} was not written")
+        try:
+            return make()
+        except UNREADABLE as error:
+            (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
+            self.trouble = self.trouble or error
+            return None
+
+    def made(self, make: Callable[[], Made], task: Task) -> Made | None:
+        """The same while a task is done."""
+        made = self.attempt(make, task.item, f"{task.names[0]} was not written")
         if made is None:
             self.pipeline.total -= len(task.names)
+        elif task.item is not None:
+            task.item.files += task.names
         return made
 
     def png(self, task: Task, contents: PngContents) -> None:
@@ -304,9 +294,8 @@ class Export:
     def measured(self, item: Item) -> SingleChannels | None:
         """An activation as measured, once for all its files; None where it cannot be."""
         if self._measured is None or self._measured[0] is not item:
-            options, size = self.request.options, self.request.facts.input_size
-            measure = partial(SingleChannels, item.activation, options, size)
-            found = self.plan.attempt(measure, item, "not measured") if item.shape else None
+            measure = partial(SingleChannels, item.activation, self.options, self.facts.input_size)
+            found = self.attempt(measure, item, "not measured") if item.shape else None
             self._measured = (item, found)
         return self._measured[1]
 
@@ -345,8 +334,8 @@ class ExportPart:
     record = ""
     draws = True
 
-    def plan(self, plan: Plan) -> Iterator[Task]:
-        """The files to be; `Plan.book` gives them names that nothing else has."""
+    def plan(self, export: Export) -> Iterator[Task]:
+        """The files to be; ``export.book`` gives them names that nothing else has."""
         raise NotImplementedError
 
     def write(self, task: Task, export: Export) -> None:

@@ -26,7 +26,7 @@ from hookviz._tensors import dense
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
 from hookviz.export._facts import activation_texts, run_texts
-from hookviz.export._part import Export, ExportPart, Plan, Task, TensorError, ValueFormat
+from hookviz.export._part import Export, ExportPart, Task, TensorError, ValueFormat
 
 
 def write_values(
@@ -88,24 +88,23 @@ class Values(ExportPart):
 
     name, draws = "values", False
 
-    def plan(self, plan: Plan) -> Iterator[Task]:
+    def plan(self, export: Export) -> Iterator[Task]:
         """One task a tensor."""
-        for item in plan.items:
-            name = plan.book.take(item.stem, f"_values.{plan.request.values}")
+        for item in export.items:
+            name = export.book.take(item.stem, f"_values.{export.values}")
             yield Task(self, [name], item)
 
     def write(self, task: Task, export: Export) -> None:
         """Writes one file, which cannot be stopped midway."""
         if task.item is None:
             return
-        (name,), activation, form = task.names, task.item.activation, export.request.values
+        (name,), activation, form = task.names, task.item.activation, export.values
 
         def write() -> bool:
-            texts = run_texts(export.request.facts) | activation_texts(activation)
+            texts = run_texts(export.facts) | activation_texts(activation)
             with export.folder.open(name) as file:
                 write_values(file, activation, texts, form)
             return True
 
-        if export.attempt(write, task):
+        if export.made(write, task):
             export.pipeline.wrote(name)
-            task.item.files.append(name)

@@ -43,13 +43,12 @@ class VectorGrids(Grids):
     def write(self, task: Task, export: Export) -> None:
         """Draws and writes."""
         if task.item is not None:
-            facts, activation = export.request.facts, task.item.activation
-            options = export.request.options.replace(page=task.data)
+            facts, activation = export.facts, task.item.activation
+            options = export.options.replace(page=task.data)
             draw = partial(vector_page, facts, activation, options, self.ending)
-            if data := export.attempt(draw, task):
+            if data := export.made(draw, task):
                 export.folder.write(task.names[0], data)
                 export.pipeline.wrote(task.names[0])
-                task.item.files += task.names
 
 
 def vector_page(facts: RunFacts, activation: Activation, options: GridOptions, form: str) -> bytes:

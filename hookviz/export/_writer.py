@@ -20,9 +20,7 @@ from hookviz.export._names import MANIFEST_NAME, checked_name, folder_name
 from hookviz.export._part import (
     Cancelled,
     Export,
-    ExportRequest,
     Pipeline,
-    Plan,
     TensorError,
     ValueFormat,
     as_render_error,
@@ -136,14 +134,9 @@ def write_export(
         RenderError: None of the activations can be drawn in the way asked.
     """
     parts = chosen_parts(what)
-    request = ExportRequest(
-        facts=facts,
-        options=_checked_options(options),
-        channels=_checked_channels(channels),
-        all_pages=all_pages,
-        factor=factor,
-        values=values,
-    )
+    options = GridOptions() if options is None else options
+    if not isinstance(options, GridOptions):
+        raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
     if isinstance(factor, bool) or not isinstance(factor, int) or not 1 <= factor <= MAX_FACTOR:
         raise ExportError(
             f"factor is {factor!r}; it is the number of pixels per activation, 1 to {MAX_FACTOR}."
@@ -155,15 +148,15 @@ def write_export(
     for role, call in (("progress", progress), ("cancelled", cancelled)):
         if call is not None and not callable(call):
             raise ExportError(f"{role} is {call!r:.80}; it must be a function or None.")
-    chosen = _chosen_activations(activations, layers)
+    wanted, chosen = _checked_channels(channels), _chosen_activations(activations, layers)
     if name is not None:
         checked_name(name)
     elif overwrite:
         raise ExportError("overwrite=True needs the name of the folder to overwrite.")
     with Pipeline(1, progress, cancelled) as pipeline:
+        export = Export(facts, options, wanted, all_pages, factor, values, pipeline)
         try:
-            plan = Plan(request, chosen, pipeline.proceed)
-            plan.add(parts)
+            export.plan(chosen, parts)
         except Cancelled:
             raise ExportCancelled(
                 "The export was cancelled before its first file.",
@@ -171,22 +164,12 @@ def write_export(
                 folder=None,
                 files=(),
             ) from None
-        pipeline.total = plan.total
         if name is None:
             name = folder_name(datetime.now(UTC), facts.model, facts.image_name)
-            target = ExportFolder.new(folder, name)
+            export.folder = ExportFolder.new(folder, name)
         else:
-            target = ExportFolder.named(folder, name, overwrite=overwrite)
-        export = Export(request, plan, target, pipeline)
+            export.folder = ExportFolder.named(folder, name, overwrite=overwrite)
         return _Work(export, frozenset(part.name for part in parts)).done()
-
-
-def _checked_options(options: GridOptions | None) -> GridOptions:
-    if options is None:
-        return GridOptions()
-    if isinstance(options, GridOptions):
-        return options
-    raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
 
 
 def _checked_channels(channels: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
@@ -234,8 +217,8 @@ class _Work:
         export, folder = self.export, self.export.folder
         try:
             self._tasks()
-            if export.plan.trouble is not None and not export.pipeline.done:
-                raise as_render_error(export.plan.trouble)
+            if export.trouble is not None and not export.pipeline.done:
+                raise as_render_error(export.trouble)
             manifest = self._manifest("")
             export.pipeline.wrote(MANIFEST_NAME)
         except Cancelled:
@@ -252,17 +235,17 @@ class _Work:
         for name in self.old - set(export.pipeline.done):
             with suppress(OSError):
                 (folder.path / name).unlink()
-        notes = [*export.plan.notes]
-        for item in export.plan.items:
+        notes = [*export.notes]
+        for item in export.items:
             notes += [f"{item.activation.label}: {note}" for note in item.notes]
         files = tuple(folder.path / name for name in written)
         return ExportResult(folder.path, files, manifest, tuple(notes))
 
     def _tasks(self) -> None:
         export = self.export
-        tasks = iter(export.plan.tasks)
+        tasks = iter(export.tasks)
         task = next(tasks, None)
-        for item in (None, *export.plan.items):
+        for item in (None, *export.items):
             while task is not None and task.item is item:
                 export.pipeline.proceed()
                 task.part.write(task, export)
@@ -284,7 +267,7 @@ class _Work:
             return kind(f"{message}; no file was finished.", remedy=remedy, folder=place, files=())
         with suppress(ExportError):
             self._manifest(message)
-        count = f"{len(finished)} of {export.plan.total - 1} files"
+        count = f"{len(finished)} of {export.total - 1} files"
         return kind(
             f"{message}; {count} were finished and stay in {str(folder.path)!r}.",
             remedy=remedy,
@@ -295,11 +278,10 @@ class _Work:
     def _manifest(self, stopped: str) -> Path:
         folder = self.export.folder
         manifest = manifest_json(
-            self.export.request,
+            self.export,
             self.entries,
             files=sorted(path.name for path in folder.finished),
             what=self.what,
-            notes=self.export.plan.notes,
             stopped=stopped,
         )
         return folder.write(MANIFEST_NAME, manifest_text(manifest).encode("ascii"))

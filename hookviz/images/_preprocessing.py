@@ -30,8 +30,6 @@ from hookviz.errors import ImageError, did_you_mean
 from hookviz.images._picture import Picture
 from hookviz.images._read import read_image
 
-__all__ = ["Box", "CalledPreprocessing", "Preprocessing"]
-
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of the image; right and bottom lie past the last pixel."""
 
@@ -723,7 +721,9 @@ _PROCESSOR = "the image processor"
 
 def _hugging_face_processor(config: Mapping[str, Any]) -> CalledPreprocessing | None:
     """The processor that a config names, where transformers is installed; its numbers count."""
-    name = str(config.get("image_processor_type") or config.get("feature_extractor_type"))
+    name = config.get("image_processor_type") or config.get("feature_extractor_type")
+    if not isinstance(name, str):
+        return None
     try:
         import transformers
     except ImportError:

@@ -4,23 +4,15 @@ In: Activations or tensors, GridOptions. Out: matplotlib Figures and single-chan
 Must not know: models, hooks, files, widgets.
 """
 
-from hookviz.render._arrange import Arranged, arrange
+from hookviz.render._arrange import arrange
 from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
 from hookviz.render._draw import draw, feature_grid, page_count
-from hookviz.render._kinds import (
-    Drawing,
-    FigureFacts,
-    FigureKind,
-    Subject,
-    figure_kind,
-    figure_kinds,
-    register,
-)
-from hookviz.render._levels import Levels, to_levels
+from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, figure_kinds, register
+from hookviz.render._levels import to_levels
 from hookviz.render._measure import Extents, extents, moments
 from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
-from hookviz.render._palette import ColorTable, Flag, choose_cmap, color_table, packed, palette
-from hookviz.render._scaling import Scaling, scaling, shared_range
+from hookviz.render._palette import Flag, color_table, packed, palette
+from hookviz.render._scaling import shared_range
 from hookviz.render._statistics import (
     ChannelStatistics,
     channel_statistics,
@@ -29,10 +21,8 @@ from hookviz.render._statistics import (
 )
 
 __all__ = [
-    "Arranged",
     "ChannelImage",
     "ChannelStatistics",
-    "ColorTable",
     "Drawing",
     "DrawingOptions",
     "Extents",
@@ -40,19 +30,15 @@ __all__ = [
     "FigureKind",
     "Flag",
     "GridOptions",
-    "Levels",
-    "Scaling",
     "SingleChannels",
     "Subject",
     "arrange",
     "channel_statistics",
-    "choose_cmap",
     "color_table",
     "draw",
     "draw_statistics",
     "extents",
     "feature_grid",
-    "figure_kind",
     "figure_kinds",
     "layer_statistics",
     "moments",
@@ -61,7 +47,6 @@ __all__ = [
     "palette",
     "parse_channels",
     "register",
-    "scaling",
     "shared_range",
     "single_channel",
     "to_levels",

@@ -10,13 +10,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from hookviz.render._arrange import choose_channels, page_of
 from hookviz.render._artists import add_axes
 from hookviz.render._kinds import Drawing, FigureKind, Subject, register
 from hookviz.render._measure import Numbers, extents, fetch
 from hookviz.render._number_format import middle_ellipsis, value
 from hookviz.render._palette import ColorTable, Flag, color_table
 from hookviz.render._scaling import scaling
-from hookviz.render._selection import choose_channels, page_of
 from hookviz.render._sheet import Sheet, legend_of, page_sentence, ticks
 
 _NAMED = 10  # of the largest values, where ``top`` asks for no other number

@@ -15,11 +15,10 @@ from hookviz.errors import RenderError
 
 # Importing a module of a figure kind makes the kind known.
 from hookviz.render import _bars, _filters, _maps, _statistics  # noqa: F401
-from hookviz.render._arrange import arrange
+from hookviz.render._arrange import arrange, choose_channels, pages_of
 from hookviz.render._kinds import Drawing, FigureFacts, Subject
 from hookviz.render._measure import extents
 from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
-from hookviz.render._selection import choose_channels, pages_of
 
 
 def draw(

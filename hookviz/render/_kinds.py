@@ -236,9 +236,7 @@ class Subject:
         )
 
     def header(
-        self,
-        sentences: Iterable[str],
-        legend: tuple[tuple[tuple[int, int, int], str], ...] = (),
+        self, sentences: Iterable[str], legend: tuple[tuple[tuple[int, int, int], str], ...] = ()
     ) -> Header:
         """The title line and the sentences under it."""
         arranged, facts = self.arranged, self.facts

@@ -134,10 +134,7 @@ def _is_tame(maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64]) 
 
 
 def _wide_units(
-    maps: Tensor,
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
-    span: NDArray[np.float64],
+    maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64], span: NDArray[np.float64]
 ) -> Tensor:
     """The same for huge, tiny or wide values: in float64, brought near 1 by powers of two."""
     exponent = np.where(

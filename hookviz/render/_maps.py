@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hookviz.render import _measure as measure
-from hookviz.render._arrange import Arranged
+from hookviz.render._arrange import Arranged, choose_channels, page_of, pages_of
 from hookviz.render._artists import add_mosaic
 from hookviz.render._glyphs import Face
 from hookviz.render._kinds import Drawing, FigureKind, Subject, register
@@ -18,7 +18,6 @@ from hookviz.render._number_format import share, value
 from hookviz.render._options import GridOptions
 from hookviz.render._palette import ColorTable, Palette, choose_cmap, color_table, colored, packed
 from hookviz.render._scaling import Scaling, scaling
-from hookviz.render._selection import choose_channels, page_of, pages_of
 from hookviz.render._sheet import (
     Sheet,
     SideTile,

@@ -45,7 +45,7 @@ _LEGAL: dict[str, tuple[str | None, ...]] = {
     "style": (None, *get_args(Style)),
 }
 _MAX_PIXELS_WIDE = 20_000
-_INCHES = 1.5  # narrower figures have no room beside a colorbar's texts
+_INCHES = 1.4  # narrower figures have no room beside a colorbar's texts
 _MAX_CHANNEL = 10_000_000  # more than any layer has; a range of more would fill the memory
 
 

@@ -114,22 +114,12 @@ def _statistics(found: Extents, moments: measure.Moments) -> ChannelStatistics:
         std = float(np.sqrt(power)) * unit
     nothing = np.isnan(low)
     return ChannelStatistics(
-        minimum=found.low,
-        maximum=found.high,
-        mean=moments.mean,
-        variance=moments.variance,
-        zeros=moments.zeros,
-        dead=found.dead,
-        nan=found.nan,
-        posinf=found.posinf,
-        neginf=found.neginf,
-        size=found.size,
-        low=low,
-        high=high,
+        found.low, found.high, moments.mean, moments.variance, moments.zeros, found.dead,
+        found.nan, found.posinf, found.neginf, found.size, low, high,
         layer_mean=float("nan") if nothing else mean * unit,
         layer_std=float("nan") if nothing else std,
         layer_zeros=float(np.nansum(moments.zeros * count) / total),
-    )
+    )  # fmt: skip
 
 
 def layer_statistics(

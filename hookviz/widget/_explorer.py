@@ -519,6 +519,8 @@ class Explorer(Part):
         else:
             self.set_status("Failed.", "idle", outcome="failed")
             self.show_problem(error)
+        self.running.waiting = {}
+        self.show_results()
 
     # ── changes
 
@@ -528,6 +530,8 @@ class Explorer(Part):
             if model is not None and model is self._shown_model:
                 return  # what it brings about is done already
             self._shown_model = model
+            if self.jobs.busy == "running":
+                self.jobs.cancel()  # what it would give is of the model before
             self.results.clear()
             self.predictions = {}
             self.running.expected, self.running.waiting = Expected(), {}

@@ -237,13 +237,12 @@ class Running:
         # A picture that was dropped just before is the one that is meant.
         while not app.image_input.wait(0.05) and not cancelled():
             pass
-        self._find_size(app.model, cancelled)
-        if cancelled():
-            self.waiting = {}
-            app.set_status("Cancelled.", "idle", outcome="cancelled")
-            app.show_results()
-            return
+        if app.model is not None:
+            self._find_size(app.model, cancelled)
         model, picture = app.model, app.image
+        if cancelled() or model is None or picture is None:
+            self._drop()
+            return
         how = app.image_input.preprocessing
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
         origin = origin_of(model, picture, given)
@@ -253,7 +252,7 @@ class Running:
         def show(_cancelled: Any = None) -> None:
             nonlocal shown_at
             with app.lock:
-                if over:
+                if over or app.model is not model:
                     return
                 shown_at = time.monotonic()
                 so_far = list(arrived)
@@ -287,7 +286,10 @@ class Running:
             app.gallery.painter.forget("arrived")
             self.waiting = {}
         with app.lock:
-            changed = app.image is not picture or app.model is not model
+            if app.model is not model:
+                self._drop()
+                return
+            changed = app.image is not picture
             app.results.put(run.activations, origin, run)
             if changed:
                 app.results.expire()
@@ -300,6 +302,12 @@ class Running:
             app.take_run(run)
             self._conclude(run, len(layers))
         app.jobs.later("memory", return_memory)
+
+    def _drop(self) -> None:
+        """Ends a run that came to nothing, or whose model is not the app's any more."""
+        self.waiting = {}
+        self._app.set_status("Cancelled.", "idle", outcome="cancelled")
+        self._app.show_results()
 
     def _add_facts(self, run: Run) -> None:
         facts: dict[str, dict[str, Any]] = {}

@@ -393,3 +393,17 @@ def test_the_model_dies_without_the_collector_while_clipped():
         assert [ref() for ref in gone] == [None, None, None]
     finally:
         gc.enable()
+
+
+def test_replicas_of_dataparallel_are_no_copies():
+    net, x = Net(), torch.full((1, 2), 100.0)
+    act = net.second[0]
+    clipping = clip_gradients(net, value=1)
+    with Capture(net, "second.0", eval_mode=False) as capture, editing_of(act):
+        net._replicate_for_data_parallel()(x)  # it has the very layers
+        part = act._replicate_for_data_parallel()
+        assert torch.equal(part(x), act(x))  # edited alike
+    assert len(capture.activations) == 3
+    assert clipping.hooked == ("first.weight", "second.1.weight")
+    net(x).sum().backward()
+    assert net.first.weight.grad.abs().max() <= 1

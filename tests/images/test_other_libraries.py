@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -216,6 +219,16 @@ def test_settings_of_a_config_that_cannot_be_repeated_are_refused(more, words):
     config = {"do_resize": True, "size": 20, "image_mean": [0.5], "image_std": [0.5], **more}
     with pytest.raises(ImageError, match=words):
         Preprocessing.from_transforms(config)
+
+
+def test_a_config_without_a_name_does_not_load_transformers():
+    code = (
+        "import sys; from hookviz.images import Preprocessing;"
+        "Preprocessing.from_transforms({'do_resize': True, 'size': 20, 'image_mean': [.5],"
+        "'image_std': [.5]}); assert 'transformers' not in sys.modules;"
+        "assert 'torchvision' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.filterwarnings("ignore")

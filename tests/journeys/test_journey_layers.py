@@ -165,6 +165,18 @@ def test_view_controls_change_the_picture_without_a_new_run(
     app.button("Statistics of features.28").click()
     app.painted("features.28", than=version)
     lab.screenshot("view_5_statistics")
+    # the filters behind the maps, and what the layer is
+    version = app.version("features.28")
+    app.button("Filters of features.28").click()
+    app.painted("features.28", than=version)
+    expect(app.card("features.28")).to_contain_text("512×512×3×3")
+    lab.screenshot("view_5_filters")
+    app.root.get_by_role("tab", name="About", exact=True).click()
+    expect(app.part("about")).to_contain_text("kernel_size=(3, 3)")
+    expect(app.part("gallery")).to_be_hidden()
+    lab.screenshot("view_5_about")
+    app.root.get_by_role("tab", name="Gallery", exact=True).click()
+    expect(app.grid("features.28")).to_be_visible()
     app.button("Collapse features.0").click()
     expect(app.grid("features.0")).to_be_hidden()
     assert lab.value("len(forwards)") == 1, "a change of the view ran the model"

@@ -45,6 +45,9 @@ def test_themes_and_axe(
         lab.screenshot(f"looks_{theme}_1_before")
         assert lab.axe(axe_source, '[data-hv="app"]') == []
         app.run("features.0", "features.28")
+        # A fresh grid is shown as it was drawn, neither dimmed nor paled.
+        expect(app.grid("features.0")).to_have_css("opacity", "1")
+        expect(app.grid("features.0")).to_have_css("filter", "none")
         lab.screenshot(f"looks_{theme}_2_results")
         assert lab.axe(axe_source, '[data-hv="app"]') == []
         for button, dialog in (

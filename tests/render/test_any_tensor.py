@@ -158,8 +158,8 @@ def test_options_of_a_wrong_type_are_refused_before_anything_is_drawn(options):
 
 def test_a_figure_too_narrow_for_its_texts_is_refused_and_the_remedy_helps():
     said = refused(lambda: GridOptions(width=333, dpi=1200))
-    assert "at least 1800, or dpi smaller" in said
-    for options in (GridOptions(width=1800, dpi=1200), GridOptions(width=333, dpi=200)):
+    assert "at least 1680, or dpi smaller" in said
+    for options in (GridOptions(width=1680, dpi=1200), GridOptions(width=333, dpi=200)):
         for tensor in (torch.rand(1, 4, 5, 5), torch.rand(1, 1), torch.rand(1, 400)):
             assert draw(tensor, options).png_bytes()
             assert draw_statistics(tensor, options).png_bytes()

@@ -224,6 +224,55 @@ class TestRun:
         # What arrived belongs to the image before.
         assert [c["stale"] for c in app.gallery.cards] == [True]
 
+    def test_a_model_set_during_a_run_ends_it_and_gets_none_of_its_results(
+        self, slow_app: Any
+    ) -> None:
+        app, slow = slow_app
+        app.start_run()
+        assert slow.entered.wait(20)
+        assert len(app.gallery.shown_cards) == 1
+        app.model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(), nn.ReLU())  # layers of those names
+        assert app.gallery.shown_cards == []
+        slow.gate.set()
+        assert app.wait(30)
+        assert app.run is None
+        assert app.alert == app.predictions == {}
+        assert app.status["outcome"] == "cancelled"
+        assert {c["reason"] for c in app.gallery.cards} == {"Run to see it."}
+        assert app.start_run()
+        assert app.wait(30)
+        assert app.gallery.shown_cards[0].activation.shape[1] == 2
+
+    def test_a_run_that_cannot_begin_leaves_no_card_waiting(
+        self, app: Explorer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ready(app, "conv")
+
+        def broken(*_args: Any, **_options: Any) -> Any:
+            raise MemoryError("no room")
+
+        monkeypatch.setattr(running, "network_input", broken)
+        app.start_run()
+        assert app.wait(30)
+        assert "no room" in app.alert["message"]
+        assert app.status["outcome"] == "failed"
+        assert [c["reason"] for c in app.gallery.cards] == ["Run to see it."]
+
+    def test_cards_say_why_they_are_empty(self, slow_app: Any) -> None:
+        app, slow = slow_app
+        app.start_run()
+        assert slow.entered.wait(20)
+        reasons = {c["layer"]: c["reason"] for c in app.gallery.cards}
+        assert reasons == {"0": "", "1": "Waiting for the run.", "2": "Waiting for the run."}
+        app.cancel()
+        slow.gate.set()
+        assert app.wait(30)
+        assert app.gallery.cards[-1]["reason"] == "The run was cancelled before this layer."
+        app.layers = []
+        app.layers = ["2"]
+        app.image = sample_image("coffee.png")
+        assert app.gallery.cards[0]["reason"] == "Run to see it."
+
     def test_a_forward_that_fails_names_the_layer_and_keeps_the_rest(self) -> None:
         net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(5, 4, 3))
         app = ready(explore(net), "0", "1")

@@ -7,6 +7,7 @@ import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
+import { resultTabs } from "./tabs.js";
 import { weightsText } from "./wording.js";
 import { saveZip } from "./zip.js";
 
@@ -133,40 +134,6 @@ function makeHeader({ send, openModels, toggleHelp }) {
     device.value = model.get("device") ?? "";
   }
   return { el, pick, help, show };
-}
-
-/**
- * The results: the gallery, and a tab for each panel that Python lists in the trait panels.
- * @param {Model} model
- * @param {HTMLElement} gallery
- * @param {(reference: string, place: HTMLElement) => void} show
- */
-function resultTabs(model, gallery, show) {
-  const panels = /** @type {[string, string][]} */ (model.get("panels") ?? []);
-  const places = [gallery, ...panels.map(() => h("div", { class: "hv-place hv-place-panel", role: "tabpanel", hidden: true }))];
-  const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) => h("button", {
-    hv: `tab-${title.toLowerCase()}`, type: "button", role: "tab", class: "hv-tab", onclick: () => open(index) }, title));
-  const shown = new Set([0]);
-  /** @param {number} index */
-  function open(index) {
-    tabs.forEach((tab, i) => {
-      tab.setAttribute("aria-selected", String(i === index));
-      tab.tabIndex = i === index ? 0 : -1;
-      places[i].hidden = i !== index;
-    });
-    if (!shown.has(index)) show(panels[index - 1][1], places[index]);
-    shown.add(index);
-  }
-  open(0);
-  const list = h("div", { role: "tablist", class: "hv-tabs", "aria-label": "Results", onkeydown: (/** @type {KeyboardEvent} */ event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    const next = (places.findIndex((place) => !place.hidden) + step + tabs.length) % tabs.length;
-    open(next);
-    tabs[next].focus();
-  } }, ...tabs);
-  const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results");
-  return h("div", { class: "hv-main" }, h("div", { class: "hv-main-head" }, title, list), ...places);
 }
 
 /**

@@ -188,7 +188,7 @@ export function renderImage({ model, el }) {
  * @param {(transfer: DataTransfer | null) => boolean} take
  * @param {(message: string) => void} refuse
  */
-export function takeFiles(root, zone, take, refuse) {
+function takeFiles(root, zone, take, refuse) {
   let depth = 0;
   const light = (/** @type {number} */ change) => {
     depth = Math.max(0, change === 0 ? 0 : depth + change);

@@ -32,7 +32,7 @@ export function statusLight() {
  * How far something has come, with what is counted.
  * @param {Status} status
  */
-export function countText({ done = 0, total = 0, unit = "" }) {
+function countText({ done = 0, total = 0, unit = "" }) {
   if (!total) return "";
   if (unit === "bytes") return `${bytesText(done)} of ${bytesText(total)}`;
   return `${done} of ${total} ${unit}`.trim();

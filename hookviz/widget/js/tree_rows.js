@@ -108,7 +108,7 @@ export function applyFilter(rows, filter) {
  * @param {boolean[]} match
  * @returns {Row[]}
  */
-export function scopeOf(rows, row, match) {
+function scopeOf(rows, row, match) {
   return rows.slice(row.index, row.end).filter((r) => match[r.index]);
 }
 

@@ -1,0 +1,38 @@
+// @ts-check
+// The tabs over the results. A panel of the app is a Python class, listed in PANELS of
+// _explorer.py, and a module panel_NAME.js that renders it: here it needs no line of its own.
+import { h } from "./kit.js";
+
+/**
+ * The results: the gallery, and a tab for each panel that Python lists in the trait panels.
+ * @param {import("./kit.js").Model} model
+ * @param {HTMLElement} gallery
+ * @param {(reference: string, place: HTMLElement) => void} show
+ */
+export function resultTabs(model, gallery, show) {
+  const panels = /** @type {[string, string][]} */ (model.get("panels") ?? []);
+  const places = [gallery, ...panels.map(() => h("div", { class: "hv-place hv-place-panel", role: "tabpanel", hidden: true }))];
+  const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) => h("button", {
+    hv: `tab-${title.toLowerCase()}`, type: "button", role: "tab", class: "hv-tab", onclick: () => open(index) }, title));
+  const shown = new Set([0]);
+  /** @param {number} index */
+  function open(index) {
+    tabs.forEach((tab, i) => {
+      tab.setAttribute("aria-selected", String(i === index));
+      tab.tabIndex = i === index ? 0 : -1;
+      places[i].hidden = i !== index;
+    });
+    if (!shown.has(index)) show(panels[index - 1][1], places[index]);
+    shown.add(index);
+  }
+  open(0);
+  const list = h("div", { role: "tablist", class: "hv-tabs", "aria-label": "Results", onkeydown: (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const next = (places.findIndex((place) => !place.hidden) + step + tabs.length) % tabs.length;
+    open(next);
+    tabs[next].focus();
+  } }, ...tabs);
+  const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results");
+  return h("div", { class: "hv-main" }, h("div", { class: "hv-main-head" }, title, list), ...places);
+}
