@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["without_values"]
-
 
 def without_values(module: nn.Module) -> nn.Module:
     """A copy on the meta device without hooks, whose forward computes shapes and nothing else.

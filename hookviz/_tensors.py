@@ -12,8 +12,6 @@ from torch import Tensor
 
 from hookviz.errors import HookvizError
 
-__all__ = ["dense"]
-
 
 def dense(tensor: Tensor, device: str | torch.device | None = None) -> Tensor:
     """The same values as a strided tensor without graph, lazy conjugation or quantisation.

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["bytes_text", "names_text", "shape_text"]
-
 
 def bytes_text(count: float, *, binary: bool = False) -> str:
     """A number of bytes.

@@ -14,7 +14,21 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
+# Workers side by side (pytest-xdist) share the cores; torch, which is imported after this, would
+# otherwise start a thread a core in each of them.
+workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+if workers > 1:
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The browser's journeys are one group: one worker drives them, one after the other."""
+    for item in items:
+        if item.get_closest_marker("browser") is not None:
+            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @pytest.fixture(scope="session")

@@ -40,8 +40,6 @@ from hookviz.images._limits import (
 )
 from hookviz.images._picture import Picture
 
-__all__ = ["decode", "refusing", "warnings_as_notes"]
-
 _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
 

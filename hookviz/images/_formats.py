@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["ACCEPTED", "FileKind", "file_kind"]
-
 ACCEPTED = "PNG, JPEG, WebP, AVIF, GIF, TIFF, BMP, ICO, JPEG 2000, PNM, TGA, QOI, PSD, PCX and SGI"
 """The formats that are opened, for people."""
 

@@ -15,20 +15,6 @@ from typing import Any
 
 from PIL import Image
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_FRAMES_COUNTED",
-    "MAX_PIXELS",
-    "MAX_SECONDS",
-    "SLOW_FORMATS",
-    "Facts",
-    "Refused",
-    "check_contents",
-    "check_opened",
-    "check_size",
-    "megapixels",
-]
-
 MAX_BYTES = 50_000_000
 """Bytes of a file."""
 

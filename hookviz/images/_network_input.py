@@ -14,8 +14,6 @@ from hookviz.images._picture import Picture
 from hookviz.images._preprocessing import Box, Preprocessing
 from hookviz.images._read import read_image
 
-__all__ = ["NetworkInput", "network_input"]
-
 
 @dataclass(frozen=True, eq=False)
 class NetworkInput:

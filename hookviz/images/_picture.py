@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-__all__ = ["Picture", "clean_name", "pixel_hash"]
-
 MAX_NAME = 80
 
 

@@ -30,8 +30,6 @@ from hookviz.errors import ImageError, did_you_mean
 from hookviz.images._picture import Picture
 from hookviz.images._read import read_image
 
-__all__ = ["Box", "CalledPreprocessing", "Preprocessing"]
-
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of the image; right and bottom lie past the last pixel."""
 

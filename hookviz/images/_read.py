@@ -29,8 +29,6 @@ from hookviz.images._limits import MAX_BYTES, MAX_PIXELS, check_size
 from hookviz.images._picture import Picture, clean_name, pixel_hash
 from hookviz.images._rgb import array_to_rgb, tensor_to_array, to_rgb
 
-__all__ = ["read_image", "sample_image", "sample_images"]
-
 # EXIF's orientations and what turns the stored image upright.
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,

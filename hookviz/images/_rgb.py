@@ -35,8 +35,6 @@ from hookviz._text import shape_text
 from hookviz.errors import ImageError
 from hookviz.images._limits import check_size
 
-__all__ = ["array_to_rgb", "tensor_to_array", "to_rgb"]
-
 BAND_VALUES = 4_000_000
 """Values converted at a time: an image of 64 million pixels needs no float copy of itself."""
 

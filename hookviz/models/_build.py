@@ -24,8 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["SEED", "build", "plain_torch"]
-
 SEED = 0
 """Seed of an untrained model's random weights: two runs show the same figures."""
 

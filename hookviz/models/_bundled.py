@@ -22,8 +22,6 @@ from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, Weig
 from hookviz.models._torchvision import Architecture, cached_member, file_of
 from hookviz.models._weights_cache import cache_folder
 
-__all__ = ["BUNDLED_FILE", "BUNDLED_SHA256", "Bundled", "bundled_weights_ok", "read_bundled"]
-
 BUNDLED_FILE = "vgg16_features.safetensors"
 BUNDLED_SHA256 = "10586c84acfb6eff46c7c52b7b1fbc72419ed5704ce28b242a4aa5356c2c4d67"
 BUNDLED_NAME = "bundled Oxford VGG16 convolutions (IMAGENET1K_FEATURES)"

@@ -42,8 +42,6 @@ from torch.torch_version import TorchVersion
 from hookviz.errors import WeightsError, closest
 from hookviz.images import file_kind
 
-__all__ = ["SUFFIXES", "Opened", "expanded", "is_own", "own_content", "read_checkpoint"]
-
 ACCEPTED = "Accepted are .safetensors files and PyTorch checkpoints (.pth, .pt, .ckpt, .bin)."
 RESAVE = (
     "In the program that made it, save the weights alone: "

@@ -19,8 +19,6 @@ from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, Weig
 from hookviz.models._state_dict import find_weights
 from hookviz.models._torchvision import Architecture, architectures
 
-__all__ = ["CheckpointFile"]
-
 _KEYS = ("arch", "architecture", "model_name", "model", "name", "backbone")
 _PLACES = ("args", "hyper_parameters", "config", "cfg", "meta", "opt")
 

@@ -14,16 +14,6 @@ from torch import Tensor, nn
 
 from hookviz.errors import DeviceError, ModelError, did_you_mean
 
-__all__ = [
-    "choose_device",
-    "copy_module",
-    "free_memory",
-    "is_out_of_memory",
-    "move_module",
-    "out_of_memory",
-    "same_device",
-]
-
 _LEGAL = "'auto', 'cpu', 'cuda', 'cuda:N' or 'mps'"
 
 

@@ -22,8 +22,6 @@ from hookviz.models._build import Values, build
 from hookviz.models._devices import copy_module
 from hookviz.models._state_dict import Selection, Shapes, find_weights, shape_of
 
-__all__ = ["Buildable", "Fitted", "Mismatch", "WeightsReport", "fit_builder", "fit_module", "fits"]
-
 MOST_CLASSES = 1_000_000
 _TRIES = 3
 # Buffers that need not be in the file (old checkpoints lack them; the model computes its own), and

@@ -23,8 +23,6 @@ from hookviz._meta import without_values
 from hookviz.errors import RunCancelled
 from hookviz.models._model_inputs import unwrapped
 
-__all__ = ["InputSize", "find_input_size"]
-
 ANY_SIZE = (301, 451)
 """Who takes this takes any size: both sides are odd, and no usual input has them."""
 

@@ -25,16 +25,6 @@ from hookviz.models._timm import Timm
 from hookviz.models._torchvision import Torchvision
 from hookviz.models._weights_cache import CachedFile, Progress, cached_files
 
-__all__ = [
-    "SOURCES",
-    "cached_weights",
-    "is_local",
-    "list_models",
-    "list_weights",
-    "load_model",
-    "load_recorded",
-]
-
 _NAMED = (Timm(), Bundled(), Torchvision())
 SOURCES: tuple[ModelSource, ...] = (OwnModule(), CheckpointFile(Torchvision(), Timm()), *_NAMED)
 """Where models come from; the first that recognises and takes one loads it."""

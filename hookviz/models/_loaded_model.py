@@ -17,8 +17,6 @@ from hookviz.models._devices import choose_device, copy_module, move_module, sam
 from hookviz.models._fit import WeightsReport
 from hookviz.models._weights_cache import Progress
 
-__all__ = ["UNTRAINED", "LoadedModel", "ModelSource", "Request", "Task", "WeightsInfo"]
-
 Task = Literal[
     "classification", "segmentation", "detection", "video", "optical_flow", "features", "unknown"
 ]

@@ -21,17 +21,6 @@ from hookviz._text import bytes_text
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel, Task
 
-__all__ = [
-    "InputHints",
-    "expected_input",
-    "feed",
-    "fixed_size",
-    "infer_task",
-    "is_hugging_face",
-    "min_size",
-    "unwrapped",
-]
-
 FRAMES = 16
 """How often the image is repeated for a video model: torchvision's MViT takes just 16, S3D at
 least 14, the others any number."""

@@ -17,8 +17,6 @@ from hookviz.models._loaded_model import LoadedModel, ModelSource, Request
 from hookviz.models._model_inputs import infer_task, is_hugging_face, unwrapped
 from hookviz.models._state_dict import class_names
 
-__all__ = ["OwnModule"]
-
 
 class OwnModule(ModelSource):
     """A module, used as it is; a checkpoint goes into a copy.

@@ -13,8 +13,6 @@ from hookviz._tensors import dense
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel
 
-__all__ = ["Predictions", "predictions"]
-
 DETECTION_SCORE = 0.5
 """Objects below this score are counted, not named."""
 

@@ -15,8 +15,6 @@ from typing import Any
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-__all__ = ["Selection", "Shapes", "class_names", "find_weights", "shape_of"]
-
 Shapes = Mapping[str, tuple[int, ...] | None]
 """Shapes by the names of a model's state dict; None for what is no tensor, or a lazy one."""
 

@@ -24,8 +24,6 @@ from hookviz.models._state_dict import class_names
 from hookviz.models._torchvision import Architecture, categories_of
 from hookviz.models._weights_cache import CONNECT_SECONDS
 
-__all__ = ["Timm"]
-
 _HUB = "huggingface.co"
 
 

@@ -29,8 +29,6 @@ from hookviz.models._model_inputs import fixed_size, min_size
 from hookviz.models._state_dict import class_names
 from hookviz.models._weights_cache import cache_folder, fetch_state, is_whole
 
-__all__ = ["Architecture", "Torchvision", "architectures", "categories_of"]
-
 _FAMILIES_FIRST = ("vgg", "resnet")
 _TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
 

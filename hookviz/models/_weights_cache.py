@@ -33,17 +33,6 @@ from hookviz._text import bytes_text
 from hookviz.errors import RunCancelled, WeightsError
 from hookviz.models._checkpoint import read_checkpoint
 
-__all__ = [
-    "CONNECT_SECONDS",
-    "CachedFile",
-    "Progress",
-    "cache_folder",
-    "cached_files",
-    "download",
-    "fetch_state",
-    "is_whole",
-]
-
 Progress = Callable[[int, int, str], None]
 """Called with bytes done, bytes in all (0 where unknown) and the file's name, 10 times a second
 at most, and once at the end."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hookviz.export import RunFacts
     from hookviz.render import DrawingOptions
 
-__all__ = ["facts_of", "filters", "has_filters", "layer_weights", "loaded_model"]
-
 
 def filters(
     model: LoadedModel | str | nn.Module,

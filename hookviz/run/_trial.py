@@ -31,8 +31,6 @@ from hookviz.capture import Capture
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 
-__all__ = ["AxesTrial"]
-
 # Correlation of the pattern with itself in any other order stays below 0.21.
 _PATTERN = ((0, 0, 0, 1), (1, 1, 0, 0), (1, 0, 0, 1), (1, 1, 0, 1))
 # Correlation of a layer's places with the pattern. Blocks whose tokens lie as the image does gave

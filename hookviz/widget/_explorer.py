@@ -36,7 +36,7 @@ from hookviz.widget._part import Handlers, Part
 from hookviz.widget._results import Results, return_memory
 from hookviz.widget._running import Expected, Running, origin_of
 from hookviz.widget._still import Still, show
-from hookviz.widget._worker import Task, Worker
+from hookviz.widget._worker import Cancelled, Task, Worker
 
 __all__ = ["PANELS", "Explorer"]
 
@@ -602,9 +602,13 @@ class Explorer(Part):
     # ── the static picture
 
     def _renew_still(self) -> None:
-        """Has the static picture made once all is quiet."""
+        """Has the static picture made once all is quiet, and unused memory given back."""
         self.jobs.forget("still")
-        self.jobs.later("still", lambda _cancelled: self._update_still(), _STILL_DELAY)
+        self.jobs.later("still", self._rest, _STILL_DELAY)
+
+    def _rest(self, _cancelled: Cancelled) -> None:
+        self._update_still()
+        return_memory()
 
     def _update_still(self) -> None:
         if self._still.id is not None and self.run is not None:

@@ -34,5 +34,5 @@ export function resultTabs(model, gallery, show) {
     tabs[next].focus();
   } }, ...tabs);
   const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results");
-  return h("div", { class: "hv-main" }, h("div", { class: "hv-main-head" }, title, list), ...places);
+  return h("div", { class: "hv-results" }, h("div", { class: "hv-results-head" }, title, list), ...places);
 }
