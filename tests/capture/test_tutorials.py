@@ -12,6 +12,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+pytestmark = pytest.mark.xdist_group("tutorials")
+
 NOTEBOOK = Path(__file__).resolve().parents[2] / "notebooks" / "hooks.ipynb"
 
 # What each section has to assert, as text of its code.

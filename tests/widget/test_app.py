@@ -477,7 +477,8 @@ class TestState:
         assert app.wait(30)
         parts = (app, app.tree, app.image_input, app.gallery)
         state = json.dumps([{k: str(v) for k, v in p.get_state().items()} for p in parts])
-        assert len(state) < 150_000
+        # Nearly all of it is the JavaScript and the style sheets of the four widgets.
+        assert len(state) < 156_000
         plain = [{k: str(v) for k, v in p.get_state().items() if k[0] != "_"} for p in parts]
         assert len(json.dumps(plain)) < 12_000
 

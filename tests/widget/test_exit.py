@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+# One worker runs all programs, once.
+pytestmark = pytest.mark.xdist_group("exit")
+
 START = """
 import sys, threading, time
 import torch, hookviz
