@@ -37,7 +37,7 @@ RATIOS = ((3, 4), (4, 3), (1, 2), (2, 1), (9, 16), (16, 9), (2, 3), (3, 2), (1, 
 
 MAX_SIDE = 2048
 SECONDS = 3.0
-"""No new trial begins after this; then the size counts as not found."""
+"""After this no layer is called any more; then the size counts as not found."""
 
 _TOO_SMALL = (
     "Kernel size can't be",
@@ -156,8 +156,8 @@ class _Trials:
         self.cancelled = cancelled
 
         def stop(_module: nn.Module, _args: Any) -> None:
-            if cancelled():
-                raise RunCancelled("The search for the size was cancelled.")
+            if cancelled() or time.monotonic() > self.until:
+                raise RunCancelled("The search for the size was ended.")
 
         for part in twin.modules():
             part.register_forward_pre_hook(stop)

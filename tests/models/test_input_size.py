@@ -238,3 +238,20 @@ def test_it_takes_a_moment_and_no_memory_for_a_large_model():
     begin = time.perf_counter()
     assert find_input_size(module) == InputSize(3, (224, 224), only=True)
     assert time.perf_counter() - begin < 5
+
+
+def test_a_slow_forward_ends_the_search_between_two_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+
+    class Slow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(1)
+            time.sleep(0.01)
+            return x
+
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), *(Slow() for _ in range(1000)))
+    monkeypatch.setattr("hookviz.models._input_size.SECONDS", 0.05)
+    assert find_input_size(net) is None
+    assert 0 < len(calls) < 500
