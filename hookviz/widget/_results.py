@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -119,9 +118,6 @@ def return_memory(_cancelled: Any = None) -> None:
 
     glibc keeps what was freed on a thread in that thread's arena, and a run's tensors are freed
     on another thread than the one that took them: the process would seem to hold them still.
-    Widgets and their observers refer to each other, so what they held is free only once Python's
-    garbage was collected.
     """
-    gc.collect()
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).malloc_trim(0)
