@@ -33,7 +33,7 @@ model = hookviz.load_model("resnet152", weights=None)"""
 
 APP = """import hookviz
 photo = hookviz.sample_image("chelsea.png")
-app = hookviz.explore("vgg16", photo, ["features.0", "features.28"])
+app = hookviz.explore("vgg16", photo, ["features.0", "features.28"], run=False)
 app"""
 
 # Runs a cell; from the command to the frame in which this many rows are in the page.

@@ -107,7 +107,7 @@ def run_model(
     shown: set[tuple[str, int, str, str]] = set()
 
     def arrived(activation: Activation) -> None:
-        known = trial.told(activation)  # where it needs the trial, it is handed on after that
+        known = trial.with_axes(activation)  # where it needs the trial, it is handed on after that
         if known is not None and on_activation is not None:
             shown.add((known.layer, known.call, known.leaf, known.kind))
             on_activation(known)

@@ -77,7 +77,7 @@ class AxesTrial:
         self._size = (int(tensor.shape[-2]), int(tensor.shape[-1]))
         self._kept = _KNOWN.setdefault(model.module, {})
 
-    def told(self, activation: Activation) -> Activation | None:
+    def with_axes(self, activation: Activation) -> Activation | None:
         """The activation with what is known of its axes; None while that needs a trial."""
         known = self._kept.get(self._key(activation))
         if known is None:
@@ -89,7 +89,7 @@ class AxesTrial:
     def settle(self, activations: Iterable[Activation]) -> tuple[Activation, ...]:
         """All activations with what is known of their axes; runs the trial where one is needed."""
         everything = tuple(activations)
-        doubtful = [a for a in everything if self.told(a) is None]
+        doubtful = [a for a in everything if self.with_axes(a) is None]
         # A model that does not take such an image leaves the doubt.
         with contextlib.suppress(
             HookvizError, RuntimeError, ValueError, TypeError, IndexError, AssertionError
@@ -100,7 +100,7 @@ class AxesTrial:
                     part.append(doubtful.pop())
                 self._try(part)
         return tuple(
-            self.told(a) or replace(a, axes=replace(self._before(a), tried="open"))
+            self.with_axes(a) or replace(a, axes=replace(self._before(a), tried="open"))
             for a in everything
         )
 
