@@ -18,8 +18,6 @@ from hookviz.widget._part import Part
 from hookviz.widget._results import Results
 from hookviz.widget._worker import Task, Worker
 
-__all__ = ["App", "Panel"]
-
 
 class App(Protocol):
     """What `Explorer` offers to its parts; its docstrings say what each does."""

@@ -1,7 +1,6 @@
 """The cards of the gallery: which layer, which call, what is to be drawn.
 
-In: activations and the layers still waited for. Out: cards in order of execution, each with what
-the user set on it. Must not know: widgets, messages, how a picture is drawn.
+There is one for each layer and call, in order of execution, with what the user set on it.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from hookviz.activation import Activation
 if TYPE_CHECKING:
     from hookviz.widget._painting import Origin
 
-__all__ = ["Card", "arrange_cards", "card_key"]
-
 
 _VERSIONS = itertools.count(1)
+_PUBLIC = (
+    "key", "layer", "call", "calls", "type", "reason", "leaf", "stale", "collapsed", "statistics",
+    "version",
+)  # fmt: skip
 
 
 def card_key(layer: str, call: int) -> str:
@@ -96,31 +97,21 @@ class Card:
         if self.leaf not in leaves:
             self.leaf = next(iter(leaves), "")
         now = self.activation
-        if now is None or before is None:
-            changed = now is not before
-        else:
-            changed = now.tensor is not before.tensor or now.calls != before.calls
-        if changed:
+        same = now is before
+        if now is not None and before is not None:
+            same = now.tensor is before.tensor and now.calls == before.calls
+        if not same:
             self.renew()
-        self.reason = "" if leaves else self.reason
+        if leaves:
+            self.reason = ""
 
     def public(self) -> dict[str, Any]:
         """The card as the page knows it."""
         return {
-            "key": self.key,
-            "layer": self.layer,
-            "call": self.call,
-            "calls": self.calls,
-            "type": self.type,
+            **{name: getattr(self, name) for name in _PUBLIC},
             "state": "pending" if self.activation is None else "shown",
-            "reason": self.reason,
-            "leaf": self.leaf,
             "leaves": list(self.leaves) if len(self.leaves) > 1 else [],
-            "stale": self.stale,
-            "collapsed": self.collapsed,
-            "statistics": self.statistics,
             "filters": self.filters if self.has_filters else None,
-            "version": self.version,
         }
 
 

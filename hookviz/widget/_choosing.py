@@ -17,8 +17,6 @@ from hookviz.models import LoadedModel, is_local, list_models, list_weights, loa
 from hookviz.widget._app import App
 from hookviz.widget._results import return_memory
 
-__all__ = ["Choosing", "available_devices"]
-
 
 def available_devices() -> list[str]:
     """Devices of this machine, the fastest kind first.

@@ -38,8 +38,6 @@ from hookviz.widget._running import Expected, Running, origin_of
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-__all__ = ["PANELS", "Explorer"]
-
 PANELS: tuple[type[Panel], ...] = (AboutLayer,)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
@@ -228,7 +226,7 @@ class Explorer(Part):
             part.lock = self.lock
             if part.comm is None:
                 part.open()
-            part.show_alerts_in(self._show_alert)
+            part.shows_alert = self._show_alert
         self.jobs.reopen()
         super().open()
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)

@@ -20,8 +20,6 @@ from hookviz.export import write_export, zip_export
 from hookviz.run import Run
 from hookviz.widget._app import App
 
-__all__ = ["Exporting"]
-
 _PIECE = 2_000_000
 _SCOPES = ("grid", "ticked", "channels", "all")
 _ZIPS_KEPT = 2

@@ -24,8 +24,6 @@ from hookviz.widget._part import Handlers, Part, problem
 from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
 from hookviz.widget._worker import Cancelled, Worker
 
-__all__ = ["Figures", "MapGallery"]
-
 # Cards beyond these are drawn when they come near the screen.
 _DRAWN_AHEAD = 128
 _EMPTY = "Nothing to show yet."

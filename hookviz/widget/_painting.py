@@ -31,8 +31,6 @@ from hookviz.render import (
 )
 from hookviz.widget._layer_tree import shape_text
 
-__all__ = ["FOR_SOME_LAYERS", "PICTURE_BYTES", "Origin", "PaintBox", "Painted", "draw_card"]
-
 PICTURE_BYTES = 96_000_000
 """PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
 

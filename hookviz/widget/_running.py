@@ -32,8 +32,6 @@ from hookviz.widget._painting import Origin
 from hookviz.widget._results import return_memory
 from hookviz.widget._worker import Cancelled
 
-__all__ = ["LARGE", "Expected", "Running", "expected_rows", "origin_of"]
-
 LARGE = 1_000_000_000
 """Bytes of activations above which the user is asked first."""
 
