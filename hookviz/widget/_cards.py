@@ -8,13 +8,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookviz.activation import Activation
-
-if TYPE_CHECKING:
-    from hookviz.widget._painting import Origin
-
+from hookviz.widget._painting import NOWHERE, Origin
 
 _VERSIONS = itertools.count(1)
 _PUBLIC = (
@@ -53,7 +50,7 @@ class Card:
         filters: Whether the layer's filters are shown in place of the maps.
         has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
-        origin: Where the values come from; None is what the gallery says.
+        origin: Where the values come from.
         version: Grows with every change of what is to be drawn. No two cards ever share one: a
             card that comes back is not mistaken for the one that went.
     """
@@ -72,7 +69,7 @@ class Card:
     filters: bool = False
     has_filters: bool = False
     stale: bool = False
-    origin: Origin | None = None
+    origin: Origin = NOWHERE
     version: int = 0
 
     @property
@@ -119,7 +116,7 @@ def arrange_cards(
     old: Mapping[str, Card],
     activations: Iterable[Activation],
     waiting: Mapping[str, tuple[str, str]],
-    order: Mapping[str, int] | None = None,
+    order: Mapping[str, int],
 ) -> dict[str, Card]:
     """The cards for what is to be shown now; what the user set on old ones is kept.
 
@@ -138,7 +135,7 @@ def arrange_cards(
     for activation in activations:
         key = card_key(activation.layer, activation.call)
         groups.setdefault(key, {})[activation.leaf] = activation
-        places[key] = ((order or {}).get(key, 0), activation.run, activation.order)
+        places[key] = (order.get(key, 0), activation.run, activation.order)
     cards: dict[str, Card] = {}
     for key in sorted(groups, key=places.__getitem__):
         leaves = groups[key]

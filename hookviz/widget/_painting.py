@@ -1,8 +1,4 @@
-"""One card's grid: pixels for the page and what is said beside them.
-
-In: an activation, drawing options, where the values come from. Out: a PNG and the card's facts.
-Must not know: widgets, messages, threads.
-"""
+"""One card's grid: pixels for the page and what is said beside them."""
 
 from __future__ import annotations
 
@@ -57,6 +53,10 @@ class Origin:
     facts: FigureFacts = field(default_factory=FigureFacts)
     background: NDArray[np.uint8] | None = None
     categories: tuple[str, ...] = ()
+
+
+NOWHERE = Origin()
+"""Of values that nothing is known of."""
 
 
 @dataclass(frozen=True, eq=False)
