@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -32,17 +32,12 @@ def output_hook(
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index, own = store.here, hooked.index, owner.module
     outputs, inputs = "output" in asked, "input" in asked
+    simple = on_activation is None and gradient is None and after is None
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        log = here.log
+        log, bare = here.log, type(output) is Tensor
         # In few steps for the commonest call, a tensor in a forward of the model.
-        if (
-            log is None
-            or not log.open
-            or module is not own()
-            or type(output) is not Tensor
-            or graph_task() != -1
-        ):
+        if log is None or not log.open or module is not own() or not bare or graph_task() != -1:
             if not owner.meets(module):
                 return None
             log = store.enter(args, training=module.training)
@@ -52,29 +47,27 @@ def output_hook(
         call = log.counts[index] = log.counts[index] + 1
         order = next(log.counter)
         records = log.records
-        first = len(records)
+        first = 0 if simple else len(records)
         if inputs:
             log.finished(index, call, order)
         if outputs:
-            if isinstance(output, Tensor):
-                found = [("", output)]
-            else:
+            found: Iterable[tuple[str, Tensor]] = (("", output),)
+            if not bare and not isinstance(output, Tensor):
                 found = leaves(output)
                 text = store.structure[index, log.run.number, call] = describe(output)
                 if not found:
                     said = "None" if output is None else f"no tensor: {text}"
                     store.notes[index] = f"it was called, but returned {said}"
+            kind = type(module).__name__
             for path, tensor in found:
                 try:
-                    copy = snapshot(tensor)
+                    records.append((index, kind, call, order, "output", path, snapshot(tensor)))
                 except Exception as error:  # noqa: BLE001 - sorted there
                     not_kept(error, store, hooked, "output", path)
-                else:
-                    kind = type(module).__name__
-                    records.append((index, kind, call, order, "output", path, copy))
-        if on_activation is not None:
-            for record in records[first:]:
-                on_activation(store.activation(log.run, record))
+        if simple:
+            return None
+        for record in records[first:] if on_activation is not None else ():
+            on_activation(store.activation(log.run, record))
         changed = None
         if gradient is not None:
             changed = gradient(module, args, output, (log, call, order))

@@ -359,7 +359,7 @@ class Capture(StaysHere, CaptureResults):
                     undo(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
                 if input_gradients:
                     undo(set_pre_hook(layer, grads.input_hook(hooked, names)))
-            gradient = partial(grads.after_call, hooked)
+            graded = input_gradients or "output_gradient" in asked
             owner = Owner(layer, traced=traced)
             hook = output_hook(
                 store,
@@ -368,7 +368,7 @@ class Capture(StaysHere, CaptureResults):
                 snapshot,
                 asked,
                 self._on_activation,
-                gradient if input_gradients or "output_gradient" in asked else None,
+                partial(grads.after_call, hooked) if graded else None,
                 None if stopper is None else stopper.after,
             )
             undo(set_forward_hook(layer, hook, owner))
