@@ -6,6 +6,7 @@ Must not know: models, hooks, files, widgets.
 
 from hookviz.render._arrange import arrange
 from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
+from hookviz.render._comparison import ActivationPair, on_one_grid
 from hookviz.render._draw import draw, feature_grid, page_count
 from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, figure_kinds, register
 from hookviz.render._levels import to_levels
@@ -21,6 +22,7 @@ from hookviz.render._statistics import (
 )
 
 __all__ = [
+    "ActivationPair",
     "ChannelImage",
     "ChannelStatistics",
     "Drawing",
@@ -42,6 +44,7 @@ __all__ = [
     "figure_kinds",
     "layer_statistics",
     "moments",
+    "on_one_grid",
     "packed",
     "page_count",
     "palette",
