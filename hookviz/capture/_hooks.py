@@ -66,8 +66,9 @@ def output_hook(
                     not_kept(error, store, hooked, "output", path)
         if simple:
             return None
-        for record in records[first:] if on_activation is not None else ():
-            on_activation(store.activation(log.run, record))
+        if on_activation is not None:
+            for record in records[first:]:
+                on_activation(store.activation(log.run, record))
         changed = None
         if gradient is not None:
             changed = gradient(module, args, output, (log, call, order))
