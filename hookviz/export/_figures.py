@@ -30,12 +30,21 @@ from hookviz.export._part import (
     Again,
     Export,
     ExportPart,
+    Item,
     Pixels,
     PngContents,
     Task,
     reason,
 )
-from hookviz.render import Drawing, FigureFacts, GridOptions, draw, page_count, palette
+from hookviz.render import (
+    Drawing,
+    FigureFacts,
+    GridOptions,
+    draw,
+    fitted,
+    page_count,
+    palette,
+)
 
 CONTACT_CELLS = 24
 """Layers on one page of a contact sheet."""
@@ -231,6 +240,29 @@ def contact_page(
     return _opaque(np.asarray(sheet)), texts
 
 
+def _fit(export: Export) -> None:
+    """Finds for each layer how many pages it has, and which options it can follow.
+
+    A file shows what the screen shows: a choice that some layers cannot follow is left out for
+    them, with a note. One that no layer can follow, not even in part, is refused.
+    """
+    facts = FigureFacts(input_size=export.facts.input_size)
+    refused: list[tuple[Item, RenderError]] = []
+    for item in export.drawable:
+        pages = partial(page_count, item.activation, facts=facts)
+        if found := export.attempt(partial(fitted, export.options, pages), item, "no grid"):
+            item.pages, item.options, refusal = found
+            refused += [(item, refusal)] if refusal else []
+    drawn = [item for item in export.drawable if item.options is not None]
+    in_part = [item for item, _ in refused if item.options and item.options.channels is not None]
+    for item, refusal in refused:
+        if len(refused) == len(drawn) and not in_part:
+            item.pages = 0
+            export.leave_out(refusal, item, "no grid")
+        else:
+            item.notes.append(f"the grid does not follow every choice: {refusal.message}")
+
+
 class Grids(ExportPart):
     """Each page of each layer, as the screen shows it."""
 
@@ -239,27 +271,22 @@ class Grids(ExportPart):
 
     def plan(self, export: Export) -> Iterator[Task]:
         """One task a page."""
-        options = export.options
-        facts = FigureFacts(input_size=export.facts.input_size)
-        for item in export.drawable:
-            count = partial(page_count, item.activation, options, facts=facts)
-            item.pages = export.attempt(count, item, "no grid") or 0
-            pages = range(item.pages)
+        if not any(item.options for item in export.items):
+            _fit(export)
+        for item in export.items:
+            pages, first = range(item.pages), export.options.page
             if not export.all_pages and item.pages:
-                pages = range(options.page, options.page + 1)
-                if options.page >= item.pages:
-                    item.notes.append(
-                        f"page {options.page + 1} was not written: there are {item.pages}"
-                    )
-                    continue
+                if first >= item.pages:
+                    item.notes.append(f"page {first + 1} was not written: there are {item.pages}")
+                pages = pages[first : first + 1]
             for page in pages:
                 ending = page_ending(page, item.pages, self.ending)
                 yield Task(self, [export.book.take(item.stem, ending)], item, page)
 
     def write(self, task: Task, export: Export) -> None:
         """Draws here, encodes and writes on another thread."""
-        if task.item is not None:
-            options = export.options.replace(page=task.data)
+        if task.item is not None and task.item.options is not None:
+            options = task.item.options.replace(page=task.data)
             draw = partial(grid_page, export.facts, task.item.activation, options)
             if picture := export.made(draw, task):
                 export.png(task, picture)

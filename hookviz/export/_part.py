@@ -63,6 +63,7 @@ class Item:
         stem: The beginning of its files' names.
         shape: (channels, height, width) of what is drawn of it; None where it cannot be drawn.
         pages: How many pages its grid has.
+        options: How its grid is drawn; None where it has none.
         files: What was written of it.
         notes: Sentences about what is left out.
     """
@@ -71,6 +72,7 @@ class Item:
     stem: str
     shape: tuple[int, ...] | None = None
     pages: int = 0
+    options: GridOptions | None = None
     files: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -269,9 +271,13 @@ class Export:
         try:
             return make()
         except UNREADABLE as error:
-            (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
-            self.trouble = self.trouble or error
+            self.leave_out(error, item, what)
             return None
+
+    def leave_out(self, error: Exception, item: Item | None, what: str) -> None:
+        """Notes that something cannot be made."""
+        (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
+        self.trouble = self.trouble or error
 
     def made(self, make: Callable[[], Made], task: Task) -> Made | None:
         """The same while a task is done."""

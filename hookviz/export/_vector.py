@@ -42,9 +42,9 @@ class VectorGrids(Grids):
 
     def write(self, task: Task, export: Export) -> None:
         """Draws and writes."""
-        if task.item is not None:
+        if task.item is not None and task.item.options is not None:
             facts, activation = export.facts, task.item.activation
-            options = export.options.replace(page=task.data)
+            options = task.item.options.replace(page=task.data)
             draw = partial(vector_page, facts, activation, options, self.ending)
             if data := export.made(draw, task):
                 export.folder.write(task.names[0], data)

@@ -148,6 +148,7 @@ def _buildable(name: str) -> Buildable:
     base, _, tag = name.partition(".")
     # Not by its list, which timm sorts anew each time (7 ms).
     if not (timm.is_model_pretrained(name) if tag else timm.is_model(name)):
+        names = timm.list_models(pretrained=bool(tag))
         others = [n for n in names if n.partition(".")[0] == base]
         choices = others or timm.list_models()
         raise ModelError(

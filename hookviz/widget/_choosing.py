@@ -12,7 +12,6 @@ import torch
 from hookviz.errors import HookvizError, WeightsError
 from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
 from hookviz.widget._app import App
-from hookviz.widget._results import return_memory
 
 _LISTED = 130
 
@@ -140,7 +139,7 @@ class Choosing:
             error.details.setdefault("model", name)
             raise
         app.end("Ready.")
-        app.jobs.later("memory", return_memory)
+        app.return_memory_soon()
         if self.then_run:
             self.then_run = False
             app.jobs.later("run", lambda _cancelled: app.start_run())

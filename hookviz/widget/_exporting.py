@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import uuid
 from functools import partial
@@ -10,8 +11,9 @@ from typing import IO, Any
 
 from hookviz._text import bytes_text
 from hookviz.activation import Activation
-from hookviz.errors import ExportError
+from hookviz.errors import ExportError, RenderError
 from hookviz.export import write_export, zip_export
+from hookviz.render import fitted, page_count
 from hookviz.run import Run
 from hookviz.widget._app import App
 
@@ -95,7 +97,11 @@ class Exporting:
                     "The chosen card has nothing to export.", remedy="Choose another."
                 )
             captured, activations = [found] if found else [], [record]
-            options |= {"options": gallery.options_of(card), "all_pages": False}
+            look = gallery.options_of(card)
+            # One card may follow less than the others, see `fitted`; the file is what it shows.
+            with contextlib.suppress(RenderError):
+                _, look, _ = fitted(look, partial(page_count, record))
+            options |= {"options": look, "all_pages": False}
             if scope == "channels":
                 options["channels"] = channels.strip()
                 if not options["channels"]:

@@ -12,17 +12,10 @@ from matplotlib.figure import Figure
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions
+from hookviz.render import FOR_SOME_LAYERS, GridOptions
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
-from hookviz.widget._painting import (
-    FOR_SOME_LAYERS,
-    NOWHERE,
-    Origin,
-    PaintBox,
-    Painted,
-    draw_card,
-)
+from hookviz.widget._painting import NOWHERE, Origin, PaintBox, Painted, draw_card
 from hookviz.widget._part import Handlers, Part, problem
 from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
 from hookviz.widget._worker import Cancelled, Worker
@@ -164,8 +157,7 @@ class MapGallery(Part):
         shown = self.record_of(card)
         if shown is None:
             raise RenderError(f"Layer '{card.layer}' has nothing to show: {card.reason}")
-        options = self.options_of(card)
-        return draw_card(shown, options, card.origin, statistics=card.statistics)[0].figure
+        return draw_card(shown, self.options_of(card), card.origin)[0].figure
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -207,6 +199,8 @@ class MapGallery(Part):
         if card.filters:
             # The view is of activations: their scale, channels and order are not the weights'.
             view = GridOptions(per_page=view.per_page, cmap=view.cmap, page=view.page)
+        elif card.statistics:
+            view = view.replace(figure="statistics", page=0)
         return view.replace(**self._look)
 
     def record_of(self, card: Card) -> Activation | None:
@@ -405,8 +399,7 @@ class MapGallery(Part):
         shown = self.record_of(card)
         if shown is None:
             return None
-        options = self.options_of(card, options)
-        return self._box.paint(shown, options, card.origin, statistics=card.statistics)
+        return self._box.paint(shown, self.options_of(card, options), card.origin)
 
     def _send_picture(self, key: str, _cancelled: Cancelled) -> None:
         card = self._cards.get(key)
@@ -440,7 +433,7 @@ class MapGallery(Part):
 
     def _paint_ahead(self, card: Card) -> None:
         """Paints the page after the one that was turned to: who turns pages will ask for it."""
-        if card.statistics or self._cards.get(card.key) is not card:
+        if self._cards.get(card.key) is not card:
             return
         with contextlib.suppress(RenderError):
             self._painted(card, self.options.replace(page=card.page + 1))

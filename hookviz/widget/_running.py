@@ -27,7 +27,6 @@ from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
 from hookviz.widget._layer_tree import row_facts
 from hookviz.widget._painting import Origin
-from hookviz.widget._results import return_memory
 from hookviz.widget._worker import Cancelled
 
 LARGE = 1_000_000_000
@@ -297,7 +296,7 @@ class Running:
             app.tree.add_facts(facts)
             app.take_run(run)
             self._conclude(run, len(layers))
-        app.jobs.later("memory", return_memory)
+        app.return_memory_soon()
 
     def _drop(self) -> None:
         """Ends a run that came to nothing, or whose model is not the app's any more."""
