@@ -61,7 +61,7 @@ class Choosing:
             typed = [search] if list_weights(search) else []
         own = [m.name for m in (self._given, self._app.model) if m is not None]
         found = [n for n in own if all(word in n.lower() for word in search.lower().split())]
-        return list(dict.fromkeys([*typed, *found, *sorted(list_models(search))]))[:_LISTED]
+        return list(dict.fromkeys([*typed, *found, *list_models(search)]))[:_LISTED]
 
     def is_here(self, name: str) -> bool:
         """Whether a model's weights are on this machine."""

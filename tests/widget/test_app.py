@@ -388,8 +388,8 @@ class TestModels:
     @pytest.mark.parametrize(
         ("search", "first"),
         [
-            ("resnet 50", ["resnet50", "wide_resnet50_2"]),
-            ("NE", ["net", "convnext_base"]),
+            ("resnet 50", ["resnet50", "deeplabv3_resnet50"]),
+            ("NE", ["net", "resnet18"]),
             ("vgg1?", ["vgg11", "vgg13"]),
             ("~/runs/best.ckpt", ["~/runs/best.ckpt"]),
             ("C:\\models\\net.pt", ["C:\\models\\net.pt"]),
