@@ -389,7 +389,7 @@ class TestModels:
         ("search", "first"),
         [
             ("resnet 50", ["resnet50", "deeplabv3_resnet50"]),
-            ("NE", ["net", "resnet18"]),
+            ("NE", ["net", "resnet101"]),
             ("vgg1?", ["vgg11", "vgg13"]),
             ("~/runs/best.ckpt", ["~/runs/best.ckpt"]),
             ("C:\\models\\net.pt", ["C:\\models\\net.pt"]),
