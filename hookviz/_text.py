@@ -61,3 +61,13 @@ def names_text(names: Iterable[object], count: int = 6) -> str:
     known = [f"'{name}'" for name in names]
     more = f" and {len(known) - count} more" if len(known) > count else ""
     return ", ".join(known[:count]) + more
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what another library says, or the error's name.
+
+    Examples:
+        >>> first_line(ValueError("wrong shape")), first_line(KeyError())
+        ('wrong shape', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
