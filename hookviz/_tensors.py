@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hookviz._text import first_line
+from hookviz._text import error_text
 from hookviz.errors import HookvizError
 
 
@@ -54,5 +54,5 @@ def dense(tensor: Tensor, device: str | torch.device | None = None) -> Tensor:
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         raise HookvizError(
             f"The values of a {tensor.dtype} tensor ({tensor.layout}) cannot be read: "
-            f"{first_line(error)}"
+            f"{error_text(error)}"
         ) from error

@@ -1,4 +1,4 @@
-"""Numbers, shapes and lists of names as they stand in sentences.
+"""Numbers, shapes, lists of names and other errors as they stand in sentences.
 
 Stands on nothing.
 """
@@ -63,11 +63,11 @@ def names_text(names: Iterable[object], count: int = 6) -> str:
     return ", ".join(known[:count]) + more
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of what another library says, or the error's name.
+def error_text(error: BaseException) -> str:
+    r"""The first line of an error's message; its type where it has none.
 
     Examples:
-        >>> first_line(ValueError("wrong shape")), first_line(KeyError())
-        ('wrong shape', 'KeyError')
+        >>> error_text(ValueError("too long\nby two")), error_text(KeyError())
+        ('too long', 'KeyError')
     """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -39,7 +39,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch.torch_version import TorchVersion
 
-from hookviz._text import first_line
+from hookviz._text import error_text
 from hookviz.errors import WeightsError, closest
 from hookviz.images import file_kind
 
@@ -203,7 +203,7 @@ def _read_safetensors(path: Path, head: bytes, size: int) -> dict[str, torch.Ten
 
 def _damaged(path: Path, error: Exception, what: str = "damaged or cut off") -> WeightsError:
     return WeightsError(
-        f"{path.name} is {what} ({first_line(error)[:160]}).", remedy="Fetch or save it again."
+        f"{path.name} is {what} ({error_text(error)[:160]}).", remedy="Fetch or save it again."
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookviz._text import first_line
+from hookviz._text import error_text
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models._checkpoint import Checkpoint
 from hookviz.models._modules import MOST_CLASSES, Values, copy_module, last_layer
@@ -273,7 +273,7 @@ def fit_module(original: nn.Module, given: Checkpoint, name: str, *, strict: boo
         state = dict(original.state_dict())
     except Exception as error:
         raise ModelError(
-            f"The module '{name}' gives no state dict ({first_line(error)})."
+            f"The module '{name}' gives no state dict ({error_text(error)})."
         ) from error
     fitted = _load_own(fresh, given, state, name)
     if fitted is None:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hookviz._text import first_line
+from hookviz._text import error_text
 from hookviz.errors import DeviceError, ModelError, did_you_mean
 
 SEED = 0
@@ -258,7 +258,7 @@ def copy_module(module: nn.Module, name: str) -> nn.Module:
     except Exception as error:
         # A module may hold anything, and says in its own way that it cannot be copied.
         raise ModelError(
-            f"The module '{name}' cannot be copied ({first_line(error)}), and the one passed in "
+            f"The module '{name}' cannot be copied ({error_text(error)}), and the one passed in "
             "is left alone.",
             remedy="Move it or load its weights yourself, then pass it in.",
         ) from error

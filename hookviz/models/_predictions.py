@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hookviz._tensors import dense
-from hookviz._text import first_line
+from hookviz._text import error_text
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel
 from hookviz.models._modules import last_layer
@@ -76,7 +76,7 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
     try:
         return _read(model, output, k, note)
     except Exception as error:  # noqa: BLE001 - a model may give anything, and its maps are there
-        first = first_line(error)[:160]
+        first = error_text(error)[:160]
         return Predictions(reason=f"The output cannot be read as classes ({first}).")
 
 

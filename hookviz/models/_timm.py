@@ -15,7 +15,7 @@ from typing import Any, cast
 from torch import nn
 from torchvision.models import ResNet18_Weights
 
-from hookviz._text import first_line
+from hookviz._text import error_text
 from hookviz.errors import ModelError, WeightsError, did_you_mean
 from hookviz.images import Preprocessing
 from hookviz.models._loaded_model import (
@@ -161,7 +161,7 @@ def _pretrained(what: Buildable, config: Any, request: Request) -> LoadedModel:
         module = build(lambda: what.make(pretrained=True), "any")
     except Exception as error:
         # timm and the hub raise what requests, httpx and torch raise.
-        fault = f"The weights of {what.name} could not be loaded: {first_line(error)}"
+        fault = f"The weights of {what.name} could not be loaded: {error_text(error)}"
         raise WeightsError(fault, remedy=remedy, code="no-weights") from error
     known = getattr(module, "num_classes", None) == len(what.names)
     return what.loaded(module, f"timm {_tag(config)}", categories=what.names if known else ())

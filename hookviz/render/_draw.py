@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import combinations
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,11 +16,22 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 
 # Importing a module of a figure kind makes the kind known.
-from hookviz.render import _bars, _filters, _maps, _statistics  # noqa: F401
+from hookviz.render import _bars, _comparison, _filters, _maps, _statistics  # noqa: F401
 from hookviz.render._arrange import arrange, choose_channels, pages_of
 from hookviz.render._kinds import Drawing, FigureFacts, Subject
 from hookviz.render._measure import extents
-from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence
+from hookviz.render._options import DrawingOptions, GridOptions, in_a_sentence, parse_channels
+
+Made = TypeVar("Made")
+
+FOR_SOME_LAYERS: dict[str, Any] = {
+    "overlay": False,
+    "summary": "none",
+    "channels": None,
+    "hide_dead": False,
+    "order": "index",
+}
+"""Options that only some layers can follow, with the value that all can."""
 
 
 def draw(
@@ -132,7 +145,7 @@ def page_count(
         At least 1.
 
     Raises:
-        RenderError: The tensor cannot be drawn, or no channel is left.
+        RenderError: The tensor cannot be drawn so, or no channel is left.
 
     Examples:
         >>> import torch
@@ -141,11 +154,57 @@ def page_count(
     """
     options, facts = options or GridOptions(), facts or FigureFacts()
     arranged = arrange(source, options, facts.input_size)
-    if not Subject(source, arranged, options, facts).kind.paged:
+    subject = Subject(source, arranged, options, facts)
+    if options.figure != "auto" and not subject.kind.paged:
         return 1
-    if not options.hide_dead:
+    subject.behind()
+    if not options.hide_dead and not options.order.startswith("similarity"):
         # The order does not change the number, and reading it may need every value.
         options = options.replace(order="index")
     with in_a_sentence(f"a tensor of shape {arranged.shape}"):
         found = extents(arranged.maps, arranged.apart)
-    return pages_of(len(choose_channels(arranged, found, options)), options, paged=True)
+    total = len(choose_channels(arranged, found, options))
+    return pages_of(total, options, paged=subject.kind.paged)
+
+
+def fitted(
+    options: GridOptions, make: Callable[[GridOptions], Made]
+) -> tuple[Made, GridOptions, RenderError | None]:
+    """What one layer gives where the options are meant for several.
+
+    Some choices make sense for some layers only (channel 64, an overlay of a vector). One that the
+    layer cannot follow is left out; of ``channels`` those that it has are kept.
+
+    Args:
+        options: As they were chosen.
+        make: What is wanted of the layer, for example its drawing.
+
+    Returns:
+        What ``make`` gave, for which options, and why these are not all that were chosen; None
+        where they are.
+
+    Raises:
+        RenderError: ``make`` refuses them also without such choices.
+    """
+    refusals: list[RenderError] = []
+    chosen = [name for name, plain in FOR_SOME_LAYERS.items() if getattr(options, name) != plain]
+    for count in range(len(chosen) + 1):
+        for names in combinations(chosen, count):
+            fewer = options.replace(**{name: FOR_SOME_LAYERS[name] for name in names})
+            try:
+                return make(fewer), fewer, next(iter(refusals), None)
+            except RenderError as error:
+                refusals.append(error)
+            if there := _channels_there(fewer, refusals[-1]):
+                options, fewer = options.replace(channels=there), fewer.replace(channels=there)
+                with suppress(RenderError):
+                    return make(fewer), fewer, refusals[0]
+    raise refusals[0]
+
+
+def _channels_there(options: GridOptions, error: RenderError) -> tuple[int, ...]:
+    """Those of the channels chosen that a layer has which lacks others."""
+    if error.code != "no-such-channel" or options.channels is None:
+        return ()
+    last = int(str(error.details["last"]))
+    return tuple(c for c in parse_channels(options.channels) if c <= last)
