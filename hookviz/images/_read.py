@@ -247,10 +247,11 @@ def _uploaded_file(value: Any) -> tuple[str, Any] | None:
         items = [("", item) for item in (value if isinstance(value, (tuple, list)) else [value])]
     if not all(isinstance(item, Mapping) for _, item in items):
         return None
-    files = [
-        (clean_name(str(item.get("name") or item.get("metadata", {}).get("name") or key)), item)
-        for key, item in items
-    ]
+    files = []
+    for key, item in items:
+        details = item.get("metadata")
+        inner = details.get("name") if isinstance(details, Mapping) else None
+        files.append((clean_name(str(item.get("name") or inner or key)), item.get("content")))
     if len(files) > 1:
         names = names_text(name for name, _ in files)
         raise ImageError(f"There are {len(files)} files in this upload: {names}; give one of them.")
@@ -258,7 +259,7 @@ def _uploaded_file(value: Any) -> tuple[str, Any] | None:
     lost += "or give its path."
     if not files:
         raise ImageError("No file has arrived in this upload.", remedy=lost)
-    name, content = files[0][0], files[0][1].get("content")
+    name, content = files[0]
     if not isinstance(content, (bytes, bytearray, memoryview)):
         raise ImageError(f"The uploaded file '{name}' arrived without its bytes.", remedy=lost)
     return name, content
