@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -117,6 +116,7 @@ class Running:
         waiting: Why a layer that was asked for is not there, for its card, by layer.
         order: Place in the order of execution by "layer#call", as far as it is foreseen.
         promised: Whether the cell that displays the app waits for a run.
+        sized: Whether the size of the model's input was looked for.
     """
 
     def __init__(self, app: App) -> None:
@@ -124,7 +124,7 @@ class Running:
         self.waiting: dict[str, str] = {}
         self.promised = False
         self.order: dict[str, int] = {}
-        self._sized: weakref.ref[LoadedModel] | None = None
+        self.sized = False
 
     def why_not(self) -> str:
         """Why there can be no run now, in words; "" where there can."""
@@ -133,14 +133,7 @@ class Running:
             return "Choose a model."
         if app.image is None:
             return "Choose an image."
-        if not app.tree.selected:
-            return "Tick at least one layer."
-        return ""
-
-    def expected_bytes(self) -> int:
-        """Bytes that the ticked layers will take; 0 where that is not known."""
-        tree = self._app.tree
-        return sum(sum(tree.facts.get(name, {}).get("b", ())) for name in tree.selected)
+        return "" if app.tree.selected else "Tick at least one layer."
 
     def expect_soon(self) -> None:
         """Has the layers' shapes found out without a run."""
@@ -168,14 +161,13 @@ class Running:
 
     def _find_size(self, model: LoadedModel, cancelled: Cancelled) -> None:
         """Gives a module that says nothing of its input the size that it takes, once."""
-        known = self._sized is not None and self._sized() is model
-        if known or not model.passed_in or model.preprocess is not None:
+        if self.sized or not model.passed_in or model.preprocess is not None:
             return
         found = find_input_size(model.module, cancelled)
         with self._app.lock:
             if cancelled() or self._app.model is not model:
                 return
-            self._sized = weakref.ref(model)
+            self.sized = True
             if found is not None and found.size is not None:
                 text = f"Found by trial: {found.describe()}."
                 self._app.image_input.set_size(*found.size, found.channels, text)
@@ -192,15 +184,13 @@ class Running:
         app = self._app
         app.jobs.forget("auto")
         if self.why_not():
-            app.refresh_reasons()
-            return False
-        size = self.expected_bytes()
-        if size > LARGE and not anyway:
-            count = len(app.tree.selected)
-            gigabytes = f"{size / 1e9:.1f} GB"
-            app.ask_large(f"The {count} ticked layers will take about {gigabytes} of memory.")
             return False
         layers = list(app.tree.selected)
+        size = sum(sum(app.tree.facts.get(name, {}).get("b", ())) for name in layers)
+        if size > LARGE and not anyway:
+            gigabytes = f"{size / 1e9:.1f} GB"
+            app.ask_large(f"The {len(layers)} ticked layers will take about {gigabytes} of memory.")
+            return False
         shown = {"total": len(layers), "unit": "layers"}
         with app.lock:
             task = partial(self._run, layers)

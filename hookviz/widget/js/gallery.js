@@ -98,7 +98,7 @@ export function renderGallery({ model, el }) {
   cleanup.follow(model, ["view"], () => view.show(model.get("view") ?? {}));
   cleanup.add(() => cards.forEach((card) => card.remove()));
   const leave = cleanup.mount(el, root);
-  watchLook(root, list, cleanup, (look, first) => send({ type: first ? "hello" : "look", ...look }));
+  watchLook(root, list, cleanup, (look) => send({ type: "look", ...look }));
   return leave;
 }
 
@@ -131,7 +131,7 @@ function watchNear(cleanup, tell) {
  * @param {HTMLElement} root
  * @param {HTMLElement} list
  * @param {Cleanup} cleanup
- * @param {(look: {width: number, ratio: number, style: string}, first: boolean) => void} tell
+ * @param {(look: {width: number, ratio: number, style: string}) => void} tell
  */
 function watchLook(root, list, cleanup, tell) {
   let told = "";
@@ -142,7 +142,7 @@ function watchLook(root, list, cleanup, tell) {
     const look = { width: Math.round(Math.max(320, list.clientWidth - 26) * ratio), ratio, style };
     root.dataset.style = style;
     const now = JSON.stringify(look);
-    if (now !== told) tell(look, !told);
+    if (now !== told) tell(look);
     told = now;
   }
   const refreshSoon = debounce(200, refresh);
