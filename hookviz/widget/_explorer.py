@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,6 @@ class Explorer(Part):
         self._shown_model: LoadedModel | None = None
         self._shown_run: Run | None = None
         self._model_before: weakref.ref[LoadedModel] | None = None
-        self._progress_at = 0.0
         self.jobs = Worker("hookviz-run", self._job_failed)
         self.running = Running(self)
         self.choosing = Choosing(self)
@@ -250,7 +250,7 @@ class Explorer(Part):
         model, image = self.model, self.image
         if model is not None:
             self._model_before = weakref.ref(model)
-        self.choosing.forget()
+        self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
         self.predictions = {}
         self.tree.show(None)
@@ -295,7 +295,7 @@ class Explorer(Part):
             case ["retry-cpu"]:
                 self.choosing.move("cpu", then_run=True)
             case ["untrained"]:
-                self.choosing.load_again("none")
+                self.choosing.load_again(weights="none")
             case ["retry"]:
                 self.choosing.load_again()
             case ["download-full"] if self.model is not None:
@@ -379,19 +379,25 @@ class Explorer(Part):
         """States that a job has ended, and how: "ok", "failed" or "cancelled"."""
         self.set_status(text, "idle", outcome=outcome)
 
-    def progress(self, text: str, done: int, total: int, unit: str) -> None:
-        """States how far a job is, at most ten times a second.
+    def progress(self, verb: str, unit: str) -> Callable[[int, int, str], None]:
+        """What states how far a job is, at most ten times a second.
 
         Args:
-            text: One short sentence.
-            done: How much is done.
-            total: Of how much; 0 where that is not known.
+            verb: What is done with each file, for example "Exporting".
             unit: What is counted.
+
+        Returns:
+            A function of how much is done, of how much, and the present file.
         """
-        now = time.monotonic()
-        if now - self._progress_at >= _PROGRESS_INTERVAL:
-            self._progress_at = now
-            self.set_status(text, done=done, total=total, unit=unit)
+        shown_at = 0.0
+
+        def show(done: int, total: int, file: str) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at >= _PROGRESS_INTERVAL:
+                shown_at = time.monotonic()
+                self.set_status(f"{verb} {file} …", done=done, total=total, unit=unit)
+
+        return show
 
     def show_results(self) -> None:
         """Shows what was captured of the ticked layers, which are still waited for, and why."""
@@ -494,7 +500,7 @@ class Explorer(Part):
             self.running.order, self.running.waiting, self.running.sized = {}, {}, False
             self.tree.show(model)
             if model is not None:
-                self.choosing.remember(model)
+                self.choosing.given = model if model.passed_in else self.choosing.given
                 with contextlib.suppress(Exception):
                     self.tree.selected = self._check_layers({"value": self.layers})
                 self.layers = list(self.tree.selected)

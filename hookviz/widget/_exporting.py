@@ -129,10 +129,7 @@ class Exporting:
     ) -> None:
         app = self._app
         app.clear_problem()
-
-        def progress(done: int, total: int, file: str) -> None:
-            app.progress(f"Exporting {file} …", done, total, "files")
-
+        progress = app.progress("Exporting", "files")
         options = {**options, "progress": progress, "cancelled": cancelled}
         if target is None:
             with tempfile.TemporaryDirectory(prefix="hookviz-") as folder:

@@ -268,8 +268,7 @@ class MapGallery(Part):
         name = next(iter(changes), "")
         try:
             wanted = changed_options(self.options, changes, self._range)
-            for_some = [n for n in changes if n in FOR_SOME_LAYERS]
-            if for_some and wanted != self.options:
+            if FOR_SOME_LAYERS.keys() & changes and wanted != self.options:
                 self._refuse_what_no_card_can(wanted)
         except RenderError as error:
             self._restate_view()

@@ -56,12 +56,14 @@ class Painted:
     Attributes:
         png: The picture.
         facts: What the page writes beside it.
+        values: Those of them that are of the tensor, however it is drawn.
         refusal: Why a choice of the view could not be followed; None where all were.
     """
 
     png: bytes
     facts: dict[str, Any]
-    refusal: RenderError | None = None
+    values: dict[str, Any]
+    refusal: RenderError | None
 
 
 def draw_card(
@@ -162,9 +164,9 @@ class PaintBox:
             "scale": drawing.scale,
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
-            **self._range_of(activation, drawing, origin),
         }
-        painted = Painted(png, facts, refusal)
+        values = self._values(activation, drawing, origin)
+        painted = Painted(png, {**facts, **values}, values, refusal)
         with self._lock:
             self._kept[key] = _Kept(weakref.ref(activation.tensor), weakref.ref(origin), painted)
             self._kept.move_to_end(key)
@@ -180,12 +182,12 @@ class PaintBox:
         while size > PICTURE_BYTES and len(self._kept) > 1:
             size -= len(self._kept.popitem(last=False)[1].painted.png)
 
-    def _range_of(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
+    def _values(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
         tensor = activation.tensor
         with self._lock:
             for kept in self._kept.values():
                 if kept.shows(tensor, origin):
-                    return {name: kept.painted.facts[name] for name in _OF_THE_TENSOR}
+                    return kept.painted.values
         counts = ((drawing.nan, "NaN"), (drawing.posinf, "+Inf"), (drawing.neginf, "−Inf"))
         low, high = _span(activation, plain=not any(count for count, _ in counts), origin=origin)
         return {
@@ -197,9 +199,6 @@ class PaintBox:
             "channels": drawing.total,
             "odd": " · ".join(f"{count} {word}" for count, word in counts if count),
         }
-
-
-_OF_THE_TENSOR = ("shape", "bytes", "low", "high", "dead", "channels", "odd")
 
 
 def _span(
