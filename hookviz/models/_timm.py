@@ -6,9 +6,7 @@ timm is optional (extra ``timm``) and imported here alone, when it is asked for.
 from __future__ import annotations
 
 import importlib
-import socket
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -26,9 +24,7 @@ from hookviz.models._loaded_model import (
     WeightsInfo,
 )
 from hookviz.models._modules import build
-from hookviz.models._weights_cache import CONNECT_SECONDS
-
-_HUB = "huggingface.co"
+from hookviz.models._weights_cache import reachable
 
 
 class Timm(ModelSource):
@@ -53,7 +49,7 @@ class Timm(ModelSource):
             WeightsInfo(
                 name="DEFAULT",
                 file=str(config.hf_hub_filename or "model.safetensors"),
-                url=str(config.url or f"https://{_HUB}/{config.hf_hub_id}"),
+                url=str(config.url or f"{_hub().constants.ENDPOINT}/{config.hf_hub_id}"),
                 cached=_cached(config),
                 classes=what.default_classes or 0,
                 documentation=f"timm {_tag(config)}",
@@ -150,10 +146,10 @@ def _pretrained(what: Buildable, config: Any, request: Request) -> LoadedModel:
     remedy = "Pass a file with weights='…', or weights=None for an untrained model."
     if not _has_weights(config):
         fault = f"timm has no pretrained weights for '{_plain(what.name)}'."
-    elif not _cached(config) and not _reachable(_HUB):
+    elif not _cached(config) and not reachable(_hub().constants.ENDPOINT):
         fault = (
             f"The weights of {what.name} ({config.hf_hub_id or config.url}) are not in the Hugging "
-            f"Face cache, and {_HUB} cannot be reached."
+            f"Face cache, and {_hub().constants.ENDPOINT} cannot be reached."
         )
     if fault:
         raise WeightsError(fault, remedy=remedy, code="no-weights")
@@ -167,27 +163,13 @@ def _pretrained(what: Buildable, config: Any, request: Request) -> LoadedModel:
     return what.loaded(module, f"timm {_tag(config)}", categories=what.names if known else ())
 
 
+def _hub() -> Any:
+    return importlib.import_module("huggingface_hub")  # timm needs it
+
+
 def _cached(config: Any) -> bool:
-    hub = importlib.import_module("huggingface_hub")
     files = (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin")
     return bool(config.hf_hub_id) and any(
-        isinstance(hub.try_to_load_from_cache(config.hf_hub_id, file), str)
+        isinstance(_hub().try_to_load_from_cache(config.hf_hub_id, file), str)
         for file in filter(None, files)
     )
-
-
-def _reachable(host: str) -> bool:
-    """Whether a host takes a connection; asked in a thread, since a look-up has no time limit."""
-    answer: list[bool] = []
-
-    def knock() -> None:
-        try:
-            socket.create_connection((host, 443), timeout=CONNECT_SECONDS).close()
-        except OSError:
-            return
-        answer.append(True)
-
-    thread = threading.Thread(target=knock, name="hookviz-knock", daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    return bool(answer)
