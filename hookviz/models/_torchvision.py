@@ -31,11 +31,10 @@ from hookviz.models._loaded_model import (
     Task,
     WeightsInfo,
 )
-from hookviz.models._model_inputs import fixed_size
+from hookviz.models._model_inputs import fixed_size, task_of
 from hookviz.models._modules import build
 from hookviz.models._weights_cache import cache_folder, fetch_state, is_whole
 
-_TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
 _VIDEO = ("swin3d", "mvit", "r3d", "mc3", "r2plus1d", "s3d")
 
 BUNDLED_FILE = "vgg16_features.safetensors"
@@ -62,8 +61,7 @@ class Architecture:
     @property
     def task(self) -> Task:
         """What its models answer."""
-        parts = self.family.split(".")
-        return next((task for task in _TASKS if task in parts), "classification")
+        return task_of(self.family)
 
     @cached_property
     def members(self) -> list[Any]:
