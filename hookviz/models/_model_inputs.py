@@ -19,13 +19,12 @@ from torch import Tensor, nn
 
 from hookviz._text import bytes_text
 from hookviz.errors import ModelError
-from hookviz.models._loaded_model import LoadedModel, Task
+from hookviz.models._loaded_model import LoadedModel, Task, task_of
 
 FRAMES = 16
 """How often the image is repeated for a video model: torchvision's MViT takes just 16, S3D at
 least 14, the others any number."""
 
-_TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
 _FLOW_STEP = 8
 _FLOW_BYTES = 2**31
 _HF_VIDEO = ("videomae", "vivit", "timesformer", "vjepa2")
@@ -77,14 +76,6 @@ def _min_size(builder: str) -> tuple[int, int]:
     enum = tv.get_model_weights(builder) if builder in tv.list_models() else None
     default = getattr(enum, "DEFAULT", None)
     return (1, 1) if default is None else tuple(default.meta.get("min_size", (1, 1)))
-
-
-def task_of(package: str) -> Task:
-    """What the models of a package of torchvision's or timm's answer; "unknown" for others."""
-    parts = package.split(".")
-    if parts[:2] not in (["torchvision", "models"], ["timm", "models"]):
-        return "unknown"
-    return next((task for task in _TASKS if task in parts), "classification")
 
 
 def infer_task(module: nn.Module) -> Task:
