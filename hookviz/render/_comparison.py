@@ -155,7 +155,7 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
     dtype = one.dtype if one.dtype == other.dtype else f"{one.dtype} | {other.dtype}"
     return replace(
         one,
-        kind="comparison",
+        kind="comparison" if a[0].numel() > 1 else "comparison of values",
         maps=_difference(a, b, relative=options.relative),
         beside=(a, b),
         apart=None,
@@ -228,31 +228,31 @@ def draw_comparison(subject: Subject) -> Drawing:
     """One page: ``a``, ``b`` and b − a of each channel side by side."""
     arranged, options = subject.arranged, subject.options
     subject.behind()  # a comparison has no place on the image
-    vector = arranged.maps[0].numel() == 1
+    paged = subject.kind.paged
     a, b = (extents(part) for part in arranged.beside)
     ab, apart = joined(a, b), extents(arranged.maps)
     chosen = choose_channels(arranged, apart, options)
-    channels = page_of(chosen, options, paged=not vector)
+    channels = page_of(chosen, options, paged=paged)
     base, own = _scales(arranged, ab, apart, options)
     tables = (
         color_table(choose_cmap(options.cmap, options.style, symmetric=scale.symmetric))
         for scale in (base, base, own)
     )
     page = _Page(subject, channels, ab, apart, (base, base, own), tuple(tables))  # type: ignore[arg-type]
-    pages = 1 if vector else pages_of(len(chosen), options, paged=True)
+    pages = pages_of(len(chosen), options, paged=paged)
     sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
     sentence = base.sentence.replace("for the layer", f"for a, b and {_MINUS}")
     if not page.joint:
         sentence = f"a and b: {base.sentence.replace(' for the layer', '')}; {own.sentence}"
     said = [
-        _chosen_sentence(page, len(chosen), pages, vector=vector),
+        _chosen_sentence(page, len(chosen), pages),
         *(f"{name} = {side}" for name, side in zip("ab", sides, strict=True) if side),
         *sentence.split("; "),
         f"axes {arranged.statement}",
         *arranged.notes,
         "a and b are the same" if apart.whole == (0.0, 0.0) and apart.all_finite else "",
     ]
-    draw = _draw_values if vector else _draw_tiles
+    draw = _draw_tiles if paged else _draw_values
     figure, places = draw(page, said)
     return subject.drawing(
         figure,
@@ -266,22 +266,20 @@ def draw_comparison(subject: Subject) -> Drawing:
     )
 
 
-register(
-    FigureKind(
-        "comparison", draw_comparison, record="comparison", arrange=_arrange,
-        value_noun="activation",
-    )
-)  # fmt: skip
+for _kind in (
+    FigureKind("comparison", draw_comparison, record="comparison", arrange=_arrange),
+    FigureKind("comparison of values", draw_comparison, "value", "value", paged=False),
+):
+    register(_kind)
 
 
 Places = tuple[tuple[int, int, int, int], ...]
 
 
-def _chosen_sentence(page: _Page, total: int, pages: int, *, vector: bool) -> str:
+def _chosen_sentence(page: _Page, total: int, pages: int) -> str:
     arranged, options = page.subject.arranged, page.subject.options
     text = page_sentence(arranged, len(page.channels), total, options, pages)
-    text = re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", text)
-    return re.sub(r"\bmaps?\b", "values", text, count=1) if vector else text
+    return re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", text)
 
 
 def _draw_tiles(page: _Page, said: list[str]) -> tuple[Figure, Places]:
