@@ -1,4 +1,4 @@
-"""Numbers, shapes and lists of names as they stand in sentences.
+"""Numbers, shapes, lists of names and other errors as they stand in sentences.
 
 Stands on nothing.
 """
@@ -76,3 +76,13 @@ def columns(rows: list[tuple[str, ...]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def error_text(error: BaseException) -> str:
+    r"""The first line of an error's message; its type where it has none.
+
+    Examples:
+        >>> error_text(ValueError("too long\nby two")), error_text(KeyError())
+        ('too long', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

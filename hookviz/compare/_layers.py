@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hookviz._tensors import dense
-from hookviz._text import shape_text
+from hookviz._text import error_text, shape_text
 from hookviz.activation import Activation
 from hookviz.compare._numbers import Numbers, compare_tensors
 from hookviz.errors import HookvizError
@@ -160,8 +160,7 @@ def measure(a: Activation, b: Activation, sizes: tuple[Size, Size]) -> LayerDiff
     except HookvizError as error:
         reason = error.message
     except (RuntimeError, TypeError, ValueError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        reason = f"The values of a {a.tensor.dtype} tensor cannot be compared: {first}"
+        reason = f"A {a.tensor.dtype} tensor cannot be compared: {error_text(error)}"
     nothing = Numbers(0, 0, math.nan, math.nan, 0.0, math.nan, math.nan, None)
     found = numbers or nothing
     return LayerDifference(
