@@ -29,8 +29,8 @@ _HOME = {
     "feature_maps": "hookviz.run",
     "filters": "hookviz.run",
     "reproduce": "hookviz.run",
-    "Comparison": "hookviz.compare",
-    "compare": "hookviz.compare",
+    "Comparison": "hookviz.comparison",
+    "compare": "hookviz.comparison",
     "HookvizError": "hookviz.errors",
     "explore": "hookviz.widget",
 }
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from hookviz.capture import VerboseExecution as VerboseExecution
     from hookviz.capture import clip_gradients as clip_gradients
     from hookviz.capture import list_layers as list_layers
-    from hookviz.compare import Comparison as Comparison
-    from hookviz.compare import compare as compare
+    from hookviz.comparison import Comparison as Comparison
+    from hookviz.comparison import compare as compare
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing

@@ -69,7 +69,7 @@ def compare(
     """
     from tqdm import tqdm
 
-    from hookviz.compare import compare as compared
+    from hookviz.comparison import compare as compared
 
     given = {"--image": image, "--weights": weights, "--device": device, "--dtype": dtype}
     chosen = [_for_both(name, values) for name, values in given.items()]

@@ -199,7 +199,7 @@ def _noun(options: GridOptions) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Page:
+class _ComparisonPage:
     """What is known of a page before it is laid out.
 
     Attributes:
@@ -238,7 +238,7 @@ def draw_comparison(subject: Subject) -> Drawing:
         color_table(choose_cmap(options.cmap, options.style, symmetric=scale.symmetric))
         for scale in (base, base, own)
     )
-    page = _Page(subject, channels, ab, apart, (base, base, own), tuple(tables))  # type: ignore[arg-type]
+    page = _ComparisonPage(subject, channels, ab, apart, (base, base, own), tuple(tables))  # type: ignore[arg-type]
     pages = pages_of(len(chosen), options, paged=paged)
     sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
     sentence = base.sentence.replace("for the layer", f"for a, b and {_MINUS}")
@@ -276,13 +276,13 @@ for _kind in (
 Places = tuple[tuple[int, int, int, int], ...]
 
 
-def _chosen_sentence(page: _Page, total: int, pages: int) -> str:
+def _chosen_sentence(page: _ComparisonPage, total: int, pages: int) -> str:
     arranged, options = page.subject.arranged, page.subject.options
     text = page_sentence(arranged, len(page.channels), total, options, pages)
     return re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", text)
 
 
-def _draw_tiles(page: _Page, said: list[str]) -> tuple[Figure, Places]:
+def _draw_tiles(page: _ComparisonPage, said: list[str]) -> tuple[Figure, Places]:
     """Three tiles for each channel."""
     arranged, options = page.subject.arranged, page.subject.options
     sheet = Sheet(options)
@@ -315,7 +315,7 @@ def _noun_short(options: GridOptions) -> str:
     return "relative" if options.relative else _MINUS
 
 
-def _plan(page: _Page, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None]:
+def _plan(page: _ComparisonPage, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None]:
     """The grid, and the font of the labels; None where they do not fit."""
     size = page.subject.arranged.maps.shape[-2:]
     options, longest = page.subject.options, f"{max(page.channels)}  a"
@@ -333,7 +333,7 @@ def _plan(page: _Page, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None]:
     return grid(0), None
 
 
-def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
+def _mosaic(page: _ComparisonPage, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
     """(height, width, 4) uint8, upside down in memory as the canvas wants it."""
     arranged, index = page.subject.arranged, list(page.channels)
     free = grid.scale == (0, 0)
@@ -352,7 +352,7 @@ def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
     return canvas.view(np.uint8).reshape(*canvas.shape, 4)
 
 
-def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
+def _label(page: _ComparisonPage, grid: TileGrid, face: Face, sheet: Sheet) -> None:
     """The channel above ``a``, and which of the three a tile is."""
     same = (page.apart.low == 0) & (page.apart.high == 0)
     third = _noun_short(page.subject.options)
@@ -365,7 +365,7 @@ def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
                 sheet.write(text, sheet.margin + x, base, face.points)
 
 
-def _draw_values(page: _Page, said: list[str]) -> tuple[Figure, Places]:
+def _draw_values(page: _ComparisonPage, said: list[str]) -> tuple[Figure, Places]:
     """A vector: a profile of ``a``, of ``b`` and of the difference, and the largest by name."""
     arranged, options = page.subject.arranged, page.subject.options
     chosen = list(page.channels)

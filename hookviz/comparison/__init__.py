@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hookviz.compare._comparing import Comparing
-from hookviz.compare._comparison import Comparison
-from hookviz.compare._layers import LayerDifference
-from hookviz.compare._match import MatchedBy
-from hookviz.compare._sides import side_of
+from hookviz.comparison._comparing import Comparing
+from hookviz.comparison._comparison import Comparison
+from hookviz.comparison._layers import LayerDifference
+from hookviz.comparison._match import MatchedBy
+from hookviz.comparison._sides import side_of
 
 __all__ = ["Comparison", "LayerDifference", "MatchedBy", "compare"]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from hookviz._tensors import dense
 from hookviz._text import error_text, shape_text
 from hookviz.activation import Activation
-from hookviz.compare._numbers import Numbers, compare_tensors
+from hookviz.comparison._numbers import Numbers, compare_tensors
 from hookviz.errors import HookvizError
 
 Size = tuple[int, int] | None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hookviz.export import Export, ExportPart, Task
 
 if TYPE_CHECKING:
-    from hookviz.compare._comparison import Comparison
+    from hookviz.comparison._comparison import Comparison
 
 
 class TablePart(ExportPart):

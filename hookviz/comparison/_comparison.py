@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hookviz._text import columns, names_text, shape_text
 from hookviz.activation import Activation, CallChoice, choose
-from hookviz.compare._layers import LayerDifference
-from hookviz.compare._match import MatchedBy, key_of
-from hookviz.compare._sides import Side
+from hookviz.comparison._layers import LayerDifference
+from hookviz.comparison._match import MatchedBy, key_of
+from hookviz.comparison._sides import Side
 from hookviz.errors import HookvizError, LayerError, did_you_mean
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ class Comparison:
             LayerError: A layer was not compared.
             ExportError: Nothing can be written there, or the folder exists already.
         """
-        from hookviz.compare._export import TablePart
+        from hookviz.comparison._export import TablePart
         from hookviz.export import write_export
         from hookviz.render import GridOptions
 

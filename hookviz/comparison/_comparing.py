@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from hookviz.activation import Activation
-from hookviz.compare._comparison import Comparison
-from hookviz.compare._layers import LayerDifference, Tolerances, both_labels, measure
-from hookviz.compare._match import Key, how_to_match, in_order, key_of, keyed
-from hookviz.compare._sides import Side
+from hookviz.comparison._comparison import Comparison
+from hookviz.comparison._layers import LayerDifference, Tolerances, both_labels, measure
+from hookviz.comparison._match import Key, how_to_match, in_order, key_of, keyed
+from hookviz.comparison._sides import Side
 from hookviz.errors import HookvizError
 
 Thing = TypeVar("Thing")
