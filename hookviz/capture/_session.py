@@ -17,7 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from hookviz._meta import without_values
 from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
-from hookviz.capture._checks import check_choice, check_function
+from hookviz.capture._checks import check, check_choice, check_function
 from hookviz.capture._early_stop import Stopper
 from hookviz.capture._gradients import GradientHooks, require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
@@ -34,7 +34,7 @@ from hookviz.capture._module_hooks import (
 from hookviz.capture._results import CaptureResults
 from hookviz.capture._snapshot import Copying, Transform
 from hookviz.capture._store import Hooked, Store
-from hookviz.capture._tree import LayerSelector, ModuleTree, select_from, type_name
+from hookviz.capture._tree import LayerSelectors, ModuleTree, select_from, type_name
 from hookviz.errors import CaptureError, HookvizError, LayerError
 
 
@@ -155,7 +155,7 @@ class Capture(StaysHere, CaptureResults):
     def __init__(
         self,
         module: nn.Module,
-        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+        layers: LayerSelectors,
         *,
         outputs: bool = True,
         inputs: bool = False,
@@ -204,11 +204,8 @@ class Capture(StaysHere, CaptureResults):
             )
         check_function("on_activation", on_activation)
         check_function("cancelled", cancelled)
-        if not isinstance(stop_early, bool | Mapping):
-            raise CaptureError(
-                "stop_early must be True, False or a mapping from layers to numbers of calls, not "
-                f"{stop_early!r}."
-            )
+        legal = "True, False or a mapping from layers to numbers of calls"
+        check("stop_early", stop_early, legal, holds=isinstance(stop_early, bool | Mapping))
         check_choice("eval_mode", eval_mode, True, False, None)
         self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
         self._stopper: Stopper | None = None
