@@ -117,7 +117,7 @@ class Copying:
             # may hand out a tensor that it goes on using, so its result is copied as well.
             # numpy refuses lazily conjugated or negated tensors: the copy holds the real values.
             return (copy.clone() if copy is kept else copy).resolve_conj().resolve_neg()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - sorted there
             raise _refused(kept, error) from None
 
 
@@ -143,7 +143,7 @@ def plain_snapshot(tensor: Tensor) -> Tensor:
         # Outside autograd detaching would cost as much again. Lazily conjugated or negated values
         # are computed by clone, so that numpy takes every copy.
         return tensor.detach().clone() if tensor.requires_grad else tensor.clone()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - sorted there
         raise _refused(tensor, error) from None
 
 
