@@ -4,21 +4,17 @@ In: Activations or tensors, GridOptions. Out: matplotlib Figures and single-chan
 Must not know: models, hooks, files, widgets.
 """
 
+# Importing the module of a figure kind makes the kind known.
+from hookviz.render import _bars, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
-from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
-from hookviz.render._draw import draw, feature_grid, page_count
-from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, figure_kinds, register
-from hookviz.render._levels import to_levels
+from hookviz.render._channels import ChannelImage, SingleChannels
+from hookviz.render._draw import Drawing, FigureFacts, Subject, draw, feature_grid, page_count
+from hookviz.render._kinds import FigureKind, figure_kinds, register
+from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
 from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
 from hookviz.render._palette import Flag, color_table, packed, palette
-from hookviz.render._scaling import shared_range
-from hookviz.render._statistics import (
-    ChannelStatistics,
-    channel_statistics,
-    draw_statistics,
-    layer_statistics,
-)
+from hookviz.render._statistics import ChannelStatistics, channel_statistics
 
 __all__ = [
     "ChannelImage",
@@ -36,11 +32,9 @@ __all__ = [
     "channel_statistics",
     "color_table",
     "draw",
-    "draw_statistics",
     "extents",
     "feature_grid",
     "figure_kinds",
-    "layer_statistics",
     "moments",
     "packed",
     "page_count",
@@ -48,6 +42,5 @@ __all__ = [
     "parse_channels",
     "register",
     "shared_range",
-    "single_channel",
     "to_levels",
 ]

@@ -25,7 +25,6 @@ from hookviz.render import (
     GridOptions,
     channel_statistics,
     draw,
-    draw_statistics,
     page_count,
     parse_channels,
 )
@@ -117,7 +116,8 @@ def _draw(
     activation: Activation, options: GridOptions, origin: Origin, statistics: bool
 ) -> Drawing:
     if statistics:
-        return draw_statistics(activation, options, facts=origin.facts)
+        plain = options.replace(figure="statistics", page=0, show_input=False, overlay=False)
+        return draw(activation, plain, facts=origin.facts)
     wanted = options.show_input or options.overlay is not False
     return draw(
         activation,
@@ -249,5 +249,5 @@ def _span(
             found = channel_statistics(activation, facts=origin.facts)
         except RenderError:
             return None, None
-        low, high = found.low, found.high
+        low, high = found.whole or (math.nan, math.nan)
     return (None, None) if math.isnan(low) or math.isnan(high) else (low, high)
