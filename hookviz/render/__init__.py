@@ -5,10 +5,20 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _bars, _filters, _maps  # noqa: F401
+from hookviz.render import _bars, _comparison, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
 from hookviz.render._channels import ChannelImage, SingleChannels
-from hookviz.render._draw import Drawing, FigureFacts, Subject, draw, feature_grid, page_count
+from hookviz.render._comparison import ActivationPair, on_one_grid
+from hookviz.render._draw import (
+    FOR_SOME_LAYERS,
+    Drawing,
+    FigureFacts,
+    Subject,
+    draw,
+    feature_grid,
+    fitted,
+    page_count,
+)
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
@@ -17,6 +27,8 @@ from hookviz.render._palette import Flag, color_table, packed, palette
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
 
 __all__ = [
+    "FOR_SOME_LAYERS",
+    "ActivationPair",
     "ChannelImage",
     "ChannelStatistics",
     "Drawing",
@@ -35,7 +47,9 @@ __all__ = [
     "extents",
     "feature_grid",
     "figure_kinds",
+    "fitted",
     "moments",
+    "on_one_grid",
     "packed",
     "page_count",
     "palette",

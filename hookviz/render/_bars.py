@@ -41,17 +41,21 @@ def draw_bars(subject: Subject) -> Drawing:
     named = np.arange(len(values)) if few else _largest(values, subject.options.top or _NAMED)
     profile, gap = (0, 0) if few else (sheet.px(120), sheet.px(30))
     line = sheet.px(13)
-    sheet.open(sentences, profile + gap + line * len(named), legend_of(subject))
+    sheet.open(
+        sentences,
+        profile + gap + line * len(named),
+        legend_of(subject.extents, subject.scaling, subject.table),
+    )
     low, high = subject.scaling.ends or (0.0, 0.0)
     ends = (min(0.0, low), max(0.0, high))
     if profile:
-        _profile(sheet, values, chosen, ends, profile)
+        draw_profile(sheet, values, chosen, ends, profile, sheet.top)
         sheet.write("largest", sheet.margin, sheet.top + profile + gap - sheet.px(5), 7.5)
-    names = [_name(chosen[i], arranged.maps.shape[0], subject.categories) for i in named]
+    names = [channel_name(chosen[i], arranged.maps.shape[0], subject.categories) for i in named]
     shown = values[named][np.isfinite(values[named])]
     reach = (min(0.0, shown.min(initial=0.0)), max(0.0, shown.max(initial=0.0)))
     reach = (max(reach[0], ends[0]), min(reach[1], ends[1]))
-    _list(sheet, names, values[named], reach, sheet.top + profile + gap, line)
+    draw_list(sheet, names, values[named], reach, sheet.top + profile + gap, line)
     return subject.drawing(sheet.close(), cmap="viridis")
 
 
@@ -64,16 +68,18 @@ def _largest(values: Numbers, count: int) -> np.ndarray:
     return np.argsort(key, kind="stable")[:count]
 
 
-def _name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+def channel_name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+    """The index, and the class of that index where there are so many."""
     return f"{channel}  {categories[channel]}" if len(categories) == count else str(channel)
 
 
-def _profile(
+def draw_profile(
     sheet: Sheet,
     values: Numbers,
     chosen: tuple[int, ...],
     ends: tuple[float, float],
     height: int,
+    top: int,
 ) -> None:
     """Every value as a bar, in the order chosen; peaks stay where bars are thinner than a pixel."""
     palette = sheet.palette
@@ -82,9 +88,9 @@ def _profile(
     left, width = sheet.margin + aside, sheet.room - aside
     unit = plain_units(ends)
     low, high = ends[0] / unit, ends[1] / unit
-    axes = bare_axes(sheet.figure, left, sheet.top, width, height, (0, len(values)), (low, high))
+    axes = bare_axes(sheet.figure, left, top, width, height, (0, len(values)), (low, high))
     for place, text in marks:
-        y = sheet.top + round((1 - place) * (height - 1))
+        y = top + round((1 - place) * (height - 1))
         axes.axhline(low + place * (high - low), color=palette.faint, linewidth=0.6, zorder=0)
         sheet.write(text, left - sheet.px(4), y + sheet.px(2.6), 7.5, right=True)
     finite = np.nan_to_num(values / unit, nan=0.0, posinf=high, neginf=low)
@@ -101,7 +107,7 @@ def _profile(
     for flag, test in tests:
         for at in np.flatnonzero(test(values))[:500]:
             axes.axvspan(at, at + 1, color=sheet.subject.table.color_of(flag), linewidth=0.8)
-    base = sheet.top + height + sheet.px(9)
+    base = top + height + sheet.px(9)
     ordered = chosen == tuple(range(chosen[0], chosen[0] + len(chosen)))
     places = MaxNLocator(nbins=10, integer=True).tick_values(0, len(values))
     for at in (int(p) for p in places if 0 <= p < len(values) and ordered):
@@ -113,7 +119,7 @@ def _profile(
         sheet.write("in the order chosen", left, base, 7.0)
 
 
-def _list(
+def draw_list(
     sheet: Sheet,
     names: list[str],
     values: Numbers,

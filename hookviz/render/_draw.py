@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Unpack
+from itertools import combinations
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,8 +19,19 @@ from hookviz.render._artists import pixels_of, png_of
 from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._levels import Scaling, scaling
 from hookviz.render._measure import Extents, extents
-from hookviz.render._options import DrawingOptions, GridOptions, first_line
+from hookviz.render._options import DrawingOptions, GridOptions, first_line, parse_channels
 from hookviz.render._palette import ColorTable, choose_cmap, color_table
+
+Made = TypeVar("Made")
+
+FOR_SOME_LAYERS: dict[str, Any] = {
+    "overlay": False,
+    "summary": "none",
+    "channels": None,
+    "hide_dead": False,
+    "order": "index",
+}
+"""Options that only some layers can follow, with the value that all can."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +200,8 @@ class Subject:
     @property
     def pages(self) -> int:
         """How many pages they take."""
-        return -(-len(self.chosen) // self.options.per_page) if self.kind.paged else 1
+        total = len(self.chosen)
+        return -(-total // self.options.per_page) if self.kind.paged else 1
 
     @cached_property
     def channels(self) -> tuple[int, ...]:
@@ -231,6 +244,7 @@ class Subject:
         channels: tuple[int, ...] | None = None,
         *,
         cmap: str = "",
+        scale: Scaling | None = None,
         places: tuple[tuple[int, int, int, int], ...] = (),
     ) -> Drawing:
         """The finished page.
@@ -239,9 +253,12 @@ class Subject:
             figure: As drawn.
             channels: Those on it; None is those of the page asked for.
             cmap: Name of the colormap used; "" where values did not become colors.
+            scale: What the colors stand for; None is ``scaling``.
             places: (top, left, height, width) in pixels of each tile.
         """
-        found, scale = self.extents, self.scaling if cmap else None
+        found = self.extents
+        if cmap and scale is None:
+            scale = self.scaling
         ends = scale.ends if scale else found.whole
         shown = self.channels if channels is None else channels
         return Drawing(
@@ -385,15 +402,63 @@ def page_count(
         At least 1.
 
     Raises:
-        RenderError: The tensor cannot be drawn, or no channel is left.
+        RenderError: The tensor cannot be drawn so, or no channel is left.
 
     Examples:
         >>> import torch
         >>> page_count(torch.zeros(1, 512, 2, 2)), page_count(torch.zeros(1, 1000))
         (8, 1)
     """
-    # The order does not change the number, and reading it may need every value.
-    options = (options or GridOptions()).replace(order="index")
+    options = options or GridOptions()
+    if not options.order.startswith("similarity"):
+        # The order does not change the number, and reading it may need every value.
+        options = options.replace(order="index")
     subject = Subject(source, options, facts or FigureFacts())
+    if options.figure != "auto" and not subject.kind.paged:
+        return 1
+    subject.behind  # noqa: B018  # refused alike
     with subject.in_a_sentence():
         return subject.pages
+
+
+def fitted(
+    options: GridOptions, make: Callable[[GridOptions], Made]
+) -> tuple[Made, GridOptions, RenderError | None]:
+    """What one layer gives where the options are meant for several.
+
+    Some choices make sense for some layers only (channel 64, an overlay of a vector). One that the
+    layer cannot follow is left out; of ``channels`` those that it has are kept.
+
+    Args:
+        options: As they were chosen.
+        make: What is wanted of the layer, for example its drawing.
+
+    Returns:
+        What ``make`` gave, for which options, and why these are not all that were chosen; None
+        where they are.
+
+    Raises:
+        RenderError: ``make`` refuses them also without such choices.
+    """
+    refusals: list[RenderError] = []
+    chosen = [name for name, plain in FOR_SOME_LAYERS.items() if getattr(options, name) != plain]
+    for count in range(len(chosen) + 1):
+        for names in combinations(chosen, count):
+            fewer = options.replace(**{name: FOR_SOME_LAYERS[name] for name in names})
+            try:
+                return make(fewer), fewer, next(iter(refusals), None)
+            except RenderError as error:
+                refusals.append(error)
+            if there := _channels_there(fewer, refusals[-1]):
+                options, fewer = options.replace(channels=there), fewer.replace(channels=there)
+                with suppress(RenderError):
+                    return make(fewer), fewer, refusals[0]
+    raise refusals[0]
+
+
+def _channels_there(options: GridOptions, error: RenderError) -> tuple[int, ...]:
+    """Those of the channels chosen that a layer has which lacks others."""
+    if error.code != "no-such-channel" or options.channels is None:
+        return ()
+    last = int(str(error.details["last"]))
+    return tuple(c for c in parse_channels(options.channels) if c <= last)

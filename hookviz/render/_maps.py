@@ -98,9 +98,11 @@ def draw_maps(subject: Subject) -> Drawing:
         *arranged.notes,
         dead_sentence(subject),
         "" if behind is None else f"laid over the input at {100 * options.opacity:.0f} %",
-        _pixel_sentence(subject, grid),
+        pixel_sentence(subject, grid),
     )
-    sheet.open(sentences, max(grid.shape[0], height), legend_of(subject))
+    sheet.open(
+        sentences, max(grid.shape[0], height), legend_of(subject.extents, scale, subject.table)
+    )
     left, top = sheet.margin + aside + numbers, sheet.top
     mosaic = _mosaic(subject, grid, sheet.palette)
     add_mosaic(sheet.figure, mosaic, left, top).set_label("maps")
@@ -111,7 +113,8 @@ def draw_maps(subject: Subject) -> Drawing:
     if colorbar:
         above = grid.strip + grid.head
         tall = min(grid.shape[0] - above, sheet.px(220))
-        sheet.colorbar(left + grid.shape[1] + sheet.px(8), top + above, tall)
+        x = left + grid.shape[1] + sheet.px(8)
+        sheet.colorbar(x, top + above, tall, subject.table, scale)
     _place_side(sheet, side, column)
     origins = (grid.origin(position) for position in range(len(channels)))
     return subject.drawing(
@@ -131,7 +134,7 @@ for _kind in (
     register(_kind)
 
 
-def _pixel_sentence(subject: Subject, grid: TileGrid) -> str:
+def pixel_sentence(subject: Subject, grid: TileGrid) -> str:
     """How many pixels show one value, or how many values one pixel shows."""
     tall, wide = grid.scale
     noun = subject.arranged.figure_kind.value_noun
@@ -225,31 +228,36 @@ def _plan(subject: Subject, sheet: Sheet, room: int) -> tuple[TileGrid, Face | N
         label fits, there is no font, and room for the index of each row's first tile.
     """
     if not subject.options.labels:
-        return _choose_grid(subject, room), None, 0
+        return choose_grid(subject, room), None, 0
     longest = str(max(subject.channels))
     for points, strip in ((7.0, 9.5), (6.0, 7.5)):
         face = sheet.face(points)
-        grid = _choose_grid(subject, room, sheet.px(strip))
+        grid = choose_grid(subject, room, sheet.px(strip))
         if face.width(longest) + 2 <= grid.pitch[1]:
             return grid, face, 0
     aside = sheet.face(6.5).width(longest) + sheet.px(4)
-    return _choose_grid(subject, room - aside), None, aside
+    return choose_grid(subject, room - aside), None, aside
 
 
-def _choose_grid(subject: Subject, room: int, strip: int = 0) -> TileGrid:
+def choose_grid(subject: Subject, room: int, strip: int = 0, group: int = 1) -> TileGrid:
     """The grid that fills the room's width well and is about as high as wide.
 
     Args:
         subject: Its maps are the tiles.
         room: Width in pixels.
         strip: Height of the label's strip.
+        group: Tiles of one channel, which stay in one row.
     """
-    asked, most = subject.options.ncols, min(len(subject.channels), max(1, room // 4))
-    legal = range(1, most + 1) if asked is None else [min(asked, most)]
-    return min((_grid(subject, room, strip, n) for n in legal), key=lambda g: _cost(g, room))
+    count = group * len(subject.channels)
+    legal = range(group, max(group, min(count, room // 4)) + 1, group)
+    if subject.options.ncols is not None:
+        most = max(group, min(subject.options.ncols, legal[-1]))
+        legal = range(most - most % group, most + 1, group)
+    grids = (_grid(subject, count, room, strip, ncols) for ncols in legal)
+    return min(grids, key=lambda grid: _cost(grid, room))
 
 
-def _grid(subject: Subject, room: int, strip: int, ncols: int) -> TileGrid:
+def _grid(subject: Subject, count: int, room: int, strip: int, ncols: int) -> TileGrid:
     height, width = subject.size
     behind = subject.behind
     gap = 8 if room // ncols >= 64 else 4 if strip else 2
@@ -276,7 +284,7 @@ def _grid(subject: Subject, room: int, strip: int, ncols: int) -> TileGrid:
     head = 0
     if subject.arranged.apart is not None:
         head = max(3, scale[0] or round(tile[0] / height)) + 3
-    return TileGrid(len(subject.channels), ncols, tile, scale, gap, strip, head)
+    return TileGrid(count, ncols, tile, scale, gap, strip, head)
 
 
 def _cost(grid: TileGrid, room: int) -> float:

@@ -124,6 +124,18 @@ def extents(maps: Tensor) -> Extents:
     return Extents(ends[0], ends[1], counts[0], counts[1], counts[2], size)
 
 
+def joined(one: Extents, other: Extents) -> Extents:
+    """The extents of both together, channel by channel."""
+    return Extents(
+        np.fmin(one.low, other.low),
+        np.fmax(one.high, other.high),
+        one.nan + other.nan,
+        one.posinf + other.posinf,
+        one.neginf + other.neginf,
+        one.size + other.size,
+    )
+
+
 def _chunks(maps: Tensor) -> tuple[Tensor, ...]:
     """The channels in parts that are small enough to be widened."""
     return torch.split(maps, max(1, _CHUNK // maps[0].numel()))

@@ -10,11 +10,13 @@ from matplotlib.ticker import MaxNLocator
 from hookviz._text import shape_text
 from hookviz.errors import RenderError
 from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
-from hookviz.render._palette import Color, Flag, palette
+from hookviz.render._palette import Color, ColorTable, Flag, palette
 from hookviz.render._text import Face, Label, counted, middle_ellipsis, value
 
 if TYPE_CHECKING:
     from hookviz.render._draw import Subject
+    from hookviz.render._levels import Scaling
+    from hookviz.render._measure import Extents
 
 Legend = list[tuple[Color, str]]
 """Colors with what they stand for."""
@@ -137,7 +139,7 @@ class Sheet:
         self.figure.add_artist(Captions(self.figure, self.labels))
         return self.figure
 
-    def colorbar(self, left: int, top: int, height: int) -> None:
+    def colorbar(self, left: int, top: int, height: int, table: ColorTable, scale: Scaling) -> None:
         """A slim bar of all 256 colors with the values that they stand for.
 
         Where values lie below or above the scale, their color is shown past the end.
@@ -146,8 +148,9 @@ class Sheet:
             left: Pixel of its left edge.
             top: Pixel of its upper edge.
             height: Of bar and end marks together.
+            table: The colors.
+            scale: What they stand for.
         """
-        table, scale = self.subject.table, self.subject.scaling
         ends = scale.ends
         wide, mark = self.px(8), self.px(7) if scale.below or scale.above else 0
         top, height = top + mark, max(8, height - 2 * mark)
@@ -271,9 +274,8 @@ def dead_sentence(subject: Subject) -> str:
     return ", ".join(parts)
 
 
-def legend_of(subject: Subject) -> Legend:
+def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
     """The colors of what has no place on the colorbar, with counts over the layer's sample."""
-    found, scale = subject.extents, subject.scaling
     counts = {
         Flag.NAN: int(found.nan.sum()),
         Flag.POSINF: int(found.posinf.sum()),
@@ -282,7 +284,7 @@ def legend_of(subject: Subject) -> Legend:
         Flag.ABOVE: scale.above,
     }
     return [
-        (subject.table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
+        (table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
         for flag, count in counts.items()
         if count
     ]

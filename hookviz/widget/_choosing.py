@@ -15,7 +15,6 @@ import torch
 from hookviz.errors import HookvizError, RunCancelled, WeightsError
 from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
 from hookviz.widget._app import App
-from hookviz.widget._results import return_memory
 
 __all__ = ["Choosing", "available_devices"]
 
@@ -150,7 +149,7 @@ class Choosing:
             return
         app.model = model
         app.set_status("Ready.", "idle", outcome="ok")
-        app.jobs.later("memory", return_memory)
+        app.return_memory_soon()
         if self.then_run:
             self.then_run = False
             app.jobs.later("run", lambda _cancelled: app.start_run())

@@ -45,6 +45,8 @@ PANELS: tuple[type[Panel], ...] = (AboutLayer,)
 
 _NOT_YET = "Run to see it."
 _STILL_DELAY = 0.5
+# Seconds without anything new after which unused memory is given back.
+_REST = 2.0
 _PROGRESS_INTERVAL = 0.1
 _IMAGE_BYTES_OF_A_CLOSED_APP = 1_000_000
 
@@ -604,13 +606,15 @@ class Explorer(Part):
     def _renew_still(self) -> None:
         """Has the static picture made once all is quiet, and unused memory given back."""
         self.jobs.forget("still")
-        self.jobs.later("still", self._rest, _STILL_DELAY)
+        self.jobs.later("still", self._update_still, _STILL_DELAY)
+        self.return_memory_soon()
 
-    def _rest(self, _cancelled: Cancelled) -> None:
-        self._update_still()
-        return_memory()
+    def return_memory_soon(self) -> None:
+        """Gives unused memory back to the system once nothing happens any more."""
+        self.jobs.forget("memory")
+        self.jobs.later("memory", return_memory, _REST)
 
-    def _update_still(self) -> None:
+    def _update_still(self, _cancelled: Cancelled | None = None) -> None:
         if self._still.id is not None and self.run is not None:
             self._still.update(self.gallery.pictures(3))
 

@@ -6,6 +6,7 @@ looks, how files are written.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import uuid
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import IO, Any
 
 from hookviz._text import bytes_text
 from hookviz.activation import Activation
-from hookviz.errors import ExportError, RunCancelled
+from hookviz.errors import ExportError, RenderError, RunCancelled
 from hookviz.export import write_export, zip_export
+from hookviz.render import fitted, page_count
 from hookviz.run import Run
 from hookviz.widget._app import App
 
@@ -118,8 +120,14 @@ class Exporting:
         if card is None or card.activation is None:
             raise ExportError("The chosen card has nothing to export.", remedy="Choose another.")
         found = app.results.get(card.layer)
-        options |= {"options": app.gallery.options_of(card), "all_pages": False}
         record = app.gallery.record_of(card) or card.activation
+        look = app.gallery.options_of(card)
+        if card.statistics:
+            look = look.replace(figure="statistics")
+        # One card may follow less than the others, see `fitted`; the file is what it shows.
+        with contextlib.suppress(RenderError):
+            _, look, _ = fitted(look, partial(page_count, record))
+        options |= {"options": look, "all_pages": False}
         return None if found is None else found.run, [record]
 
     def _of_layers(
@@ -133,9 +141,7 @@ class Exporting:
             activations = [a for a in activations if id(a) in shown]
         else:
             options["what"] = options["what"] | {"contact"}
-        first = app.gallery.current
-        look = app.gallery.options if first is None else app.gallery.options_of(first)
-        options["options"] = look.replace(page=0)
+        options["options"] = app.gallery.options_of(None)
         return next((found.run for found in fresh if found.run is not None), None), activations
 
     def _export(

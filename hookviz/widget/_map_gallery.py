@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions
+from hookviz.render import FOR_SOME_LAYERS, GridOptions
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
-from hookviz.widget._painting import FOR_SOME_LAYERS, Origin, PaintBox, Painted, draw_card
+from hookviz.widget._painting import Origin, PaintBox, Painted, draw_card
 from hookviz.widget._part import Handlers, Part, problem
 from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
 from hookviz.widget._worker import Cancelled, Worker
@@ -199,13 +199,13 @@ class MapGallery(Part):
         """The card of a key, "layer#call"; None where there is none."""
         return self._cards.get(key)
 
-    def options_of(self, card: Card) -> GridOptions:
-        """How a card is drawn on the page now: its page, the page's width and theme."""
-        return self._options_for(card, self.options, card.page)
+    def options_of(self, card: Card | None) -> GridOptions:
+        """How a card, or any card (None), is drawn on the page now, in its width and theme."""
+        return self._options_for(card, self.options, 0 if card is None else card.page)
 
-    def _options_for(self, card: Card, options: GridOptions, page: int) -> GridOptions:
+    def _options_for(self, card: Card | None, options: GridOptions, page: int) -> GridOptions:
         wanted: dict[str, Any] = {"page": page, **(self._look or {})}
-        if card.filters:
+        if card is not None and card.filters:
             # The view is of activations: their scale, channels and order are not the weights'.
             return GridOptions(per_page=options.per_page, cmap=options.cmap, **wanted)
         return options.replace(**wanted)

@@ -25,24 +25,15 @@ from hookviz.render import (
     GridOptions,
     channel_statistics,
     draw,
+    fitted,
     page_count,
-    parse_channels,
 )
 from hookviz.widget._layer_tree import shape_text
 
-__all__ = ["FOR_SOME_LAYERS", "PICTURE_BYTES", "Origin", "PaintBox", "Painted", "draw_card"]
+__all__ = ["PICTURE_BYTES", "Origin", "PaintBox", "Painted", "draw_card"]
 
 PICTURE_BYTES = 96_000_000
 """PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
-
-FOR_SOME_LAYERS: dict[str, Any] = {
-    "overlay": False,
-    "summary": "none",
-    "channels": None,
-    "hide_dead": False,
-    "order": "index",
-}
-"""Options that only some layers can follow, with the value that all can."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +71,7 @@ def draw_card(
 ) -> tuple[Drawing, RenderError | None]:
     """A card's drawing: the maps, or the statistics of the channels.
 
-    One view serves all cards, but some choices make sense for some layers only (channel 64, an
-    overlay of a vector): a card leaves out those that its layer cannot follow.
+    One view serves all cards: a card leaves out what its layer cannot follow, see `fitted`.
 
     Returns:
         The drawing, and why a choice was left out; None where all were followed.
@@ -89,27 +79,19 @@ def draw_card(
     Raises:
         RenderError: The activation cannot be drawn in any such way.
     """
-    try:
-        return _draw(activation, options, origin, statistics), None
-    except RenderError as error:
-        refusal = error
-    chosen = {n: v for n, v in FOR_SOME_LAYERS.items() if getattr(options, n) != v}
-    ways: list[dict[str, Any]] = [{name: plain} for name, plain in chosen.items()]
-    if refusal.code == "no-such-channel" and options.channels is not None:
-        last = int(str(refusal.details["last"]))
-        there = tuple(c for c in parse_channels(options.channels) if c <= last)
-        ways = [{"channels": there}, *ways] if there else ways
-    for fewer in (*ways, chosen):
-        reduced = options.replace(**fewer)
+
+    def drawn(chosen: GridOptions) -> Drawing:
         try:
-            # Fewer channels have fewer pages.
-            page = min(options.page, page_count(activation, reduced, facts=origin.facts) - 1)
-            return _draw(activation, reduced.replace(page=page), origin, statistics), (
-                refusal if fewer else None
-            )
+            return _draw(activation, chosen, origin, statistics)
         except RenderError:
-            continue
-    raise refusal
+            # Fewer channels have fewer pages.
+            page = min(chosen.page, page_count(activation, chosen, facts=origin.facts) - 1)
+            if page == chosen.page:
+                raise
+            return _draw(activation, chosen.replace(page=page), origin, statistics)
+
+    drawing, _, refusal = fitted(options, drawn)
+    return drawing, refusal
 
 
 def _draw(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,6 +119,9 @@ def return_memory(_cancelled: Any = None) -> None:
 
     glibc keeps what was freed on a thread in that thread's arena, and a run's tensors are freed
     on another thread than the one that took them: the process would seem to hold them still.
+    Widgets, figures and observers refer to each other, so Python's garbage is collected first.
+    That takes about 0.2 s with torch loaded, so it is for moments of rest.
     """
+    gc.collect()
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).malloc_trim(0)

@@ -29,7 +29,6 @@ from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
 from hookviz.widget._layer_tree import row_facts
 from hookviz.widget._painting import Origin
-from hookviz.widget._results import return_memory
 from hookviz.widget._worker import Cancelled
 
 __all__ = ["LARGE", "Expected", "Running", "expected_rows", "origin_of"]
@@ -301,7 +300,7 @@ class Running:
             self._add_facts(run)
             app.take_run(run)
             self._conclude(run, len(layers))
-        app.jobs.later("memory", return_memory)
+        app.return_memory_soon()
 
     def _drop(self) -> None:
         """Ends a run that came to nothing, or whose model is not the app's any more."""

@@ -7,6 +7,8 @@ import io
 import subprocess
 import sys
 import threading
+from functools import partial
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -25,6 +27,7 @@ from hookviz.render import (
     channel_statistics,
     draw,
     feature_grid,
+    fitted,
     page_count,
     shared_range,
 )
@@ -553,3 +556,28 @@ def test_a_dead_channel_is_told_by_a_sign_at_every_width_not_by_color_alone(widt
     sign = " dead" if width > 1000 else "†"
     assert {f"3{sign}", f"41{sign}"} <= set(written)
     assert "4" in written
+
+
+def test_what_one_layer_cannot_follow_is_left_out_and_no_more() -> None:
+    few = torch.rand(1, 3, 4, 4)
+    options = GridOptions(channels="0-1,7", order="mean", hide_dead=True, per_page=1)
+    pages, followed, refusal = fitted(options, partial(page_count, few))
+    assert (pages, followed) == (2, options.replace(channels=(0, 1)))
+    assert refusal is not None
+    assert refusal.code == "no-such-channel"
+    assert fitted(options.replace(channels="0"), partial(page_count, few))[2] is None
+    with pytest.raises(RenderError, match="no values"):
+        fitted(options, partial(page_count, torch.zeros(1, 0, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"overlay": True}, {"channels": "0,9"}, {"order": "similarity:1"}, {"hide_dead": True}],
+)
+def test_pages_are_counted_only_where_a_page_can_be_drawn(choice: dict[str, Any]) -> None:
+    vector, options = torch.zeros(1, 4), GridOptions(**choice)
+    with pytest.raises(RenderError) as drawn:
+        draw(vector, options, background=np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(RenderError) as counted:
+        page_count(vector, options)
+    assert str(drawn.value) == str(counted.value)

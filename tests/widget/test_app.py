@@ -520,6 +520,39 @@ class TestExport:
         assert "manifest.json" in names
 
     @pytest.mark.parametrize(
+        ("view", "scope"),
+        [
+            ({"channels": "5"}, "grid"),
+            ({"channels": "5"}, "ticked"),
+            ({"overlay": True}, "grid"),
+            ({"overlay": True}, "ticked"),
+            ({}, "grid"),
+        ],
+    )
+    def test_a_file_shows_what_its_card_shows_also_where_it_lacks_what_was_chosen(
+        self, app: Explorer, gallery_page: Any, tmp_path: Path, view: dict[str, Any], scope: str
+    ) -> None:
+        from PIL import Image
+
+        gallery_page.look()
+        ready(app, "conv", "fc")
+        app.start_run()
+        assert app.wait(30)
+        gallery_page.say("view", changes=view)
+        gallery_page.say("statistics", key="fc#1", on=not view)
+        gallery_page.say("current", key="fc#1")
+        assert app.wait(30)
+        app.exporting.start(["grids"], scope, "fc#1", folder=str(tmp_path))
+        assert app.wait(30)
+        assert app.alert == {}
+        (grid,) = Path(app.export_result["path"]).glob("*_fc_*_grid_*.png")
+        shown = [b for m, b in gallery_page.heard if m.get("key") == "fc#1"][-1][0]
+        assert (
+            Image.open(grid).convert("RGB").tobytes()
+            == Image.open(BytesIO(shown)).convert("RGB").tobytes()
+        )
+
+    @pytest.mark.parametrize(
         ("order", "part"),
         [
             ({"scope": "ticked", "what": []}, "kind of file"),
