@@ -24,7 +24,7 @@ from hookviz.render import (
     fitted,
     page_count,
 )
-from hookviz.widget._layer_tree import shape_text
+from hookviz.widget._layer_tree import short_shape
 
 PICTURE_BYTES = 96_000_000
 """PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
@@ -135,8 +135,7 @@ class PaintBox:
     @property
     def bytes(self) -> int:
         """Bytes of the pictures that are kept."""
-        with self._lock:
-            return sum(len(kept.painted.png) for kept in self._kept.values())
+        return sum(len(kept.painted.png) for kept in list(self._kept.values()))
 
     def paint(self, activation: Activation, options: GridOptions, origin: Origin) -> Painted:
         """A card's picture, painted or kept from before; see `draw_card`.
@@ -178,9 +177,8 @@ class PaintBox:
         gone = [k for k, kept in self._kept.items() if None in (kept.tensor(), kept.origin())]
         for key in gone:
             del self._kept[key]
-        size = sum(len(kept.painted.png) for kept in self._kept.values())
-        while size > PICTURE_BYTES and len(self._kept) > 1:
-            size -= len(self._kept.popitem(last=False)[1].painted.png)
+        while self.bytes > PICTURE_BYTES and len(self._kept) > 1:
+            self._kept.popitem(last=False)
 
     def _values(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
         tensor = activation.tensor
@@ -191,7 +189,7 @@ class PaintBox:
         counts = ((drawing.nan, "NaN"), (drawing.posinf, "+Inf"), (drawing.neginf, "−Inf"))
         low, high = _span(activation, plain=not any(count for count, _ in counts), origin=origin)
         return {
-            "shape": shape_text(activation.shape),
+            "shape": short_shape(activation.shape),
             "bytes": tensor.numel() * tensor.element_size(),
             "low": low,
             "high": high,

@@ -24,7 +24,7 @@ from hookviz.render import FigureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
-from hookviz.widget._layer_tree import row_facts
+from hookviz.widget._layer_tree import short_shape
 from hookviz.widget._painting import Origin
 from hookviz.widget._worker import Cancelled
 
@@ -39,7 +39,7 @@ class Expected(NamedTuple):
     """What a run will give.
 
     Attributes:
-        rows: By layer what `row_facts` gives; {} where it cannot be known.
+        rows: `LayerTree.facts`; {} where they cannot be known.
         order: Place in the order of execution of each "layer#call".
     """
 
@@ -70,18 +70,16 @@ def expected_rows(
 
 
 def _rows_of(found: Iterable[Any], *, ran: bool = False) -> dict[str, dict[str, Any]]:
-    """What `row_facts` gives by layer; of records with a layer, a call, a shape and a tensor."""
+    """`LayerTree.facts`, by records with a layer, a call, a shape and a tensor."""
     layers: dict[str, dict[int, list[Any]]] = {}
     for one in found:
         layers.setdefault(one.layer, {}).setdefault(one.call, []).append(one)
-    return {
-        name: row_facts(
-            [leaves[0].shape for leaves in calls.values()],
-            [sum(leaf.tensor.nbytes for leaf in leaves) for leaves in calls.values()],
-            ran=ran,
-        )
-        for name, calls in layers.items()
-    }
+    facts: dict[str, dict[str, Any]] = {}
+    for name, calls in layers.items():
+        shapes = [short_shape(leaves[0].shape) for leaves in calls.values()]
+        sizes = [sum(leaf.tensor.nbytes for leaf in leaves) for leaves in calls.values()]
+        facts[name] = {"c": len(calls), "s": shapes, "b": sizes, **({"d": 1} if ran else {})}
+    return facts
 
 
 def origin_of(model: Any, picture: Any, received: Any) -> Origin:
@@ -222,8 +220,7 @@ class Running:
             self._find_size(app.model, cancelled)
         model, picture = app.model, app.image
         if cancelled() or model is None or picture is None:
-            self._drop()
-            return
+            raise RunCancelled("There is nothing to run any more.")
         how = app.image_input.preprocessing
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
         origin = origin_of(model, picture, given)
@@ -269,8 +266,7 @@ class Running:
             self.waiting = {}
         with app.lock:
             if app.model is not model:
-                self._drop()
-                return
+                raise RunCancelled("The app has another model now.")
             changed = app.image is not picture
             app.results.put(run.activations, origin, run)
             if changed:
@@ -282,17 +278,11 @@ class Running:
                 self.waiting = dict.fromkeys(layers, f"The run {verb} before this layer.")
             facts = _rows_of((a for a in run.activations if a.kind == "output"), ran=True)
             if run.error is None:
-                facts |= {name: row_facts(reason=reason) for name, reason in run.missing.items()}
+                facts |= {name: {"r": reason} for name, reason in run.missing.items()}
             app.tree.add_facts(facts)
             app.take_run(run)
             self._conclude(run, len(layers))
         app.return_memory_soon()
-
-    def _drop(self) -> None:
-        """Ends a run that came to nothing, or whose model is not the app's any more."""
-        self.waiting = {}
-        self._app.end("Cancelled.", "cancelled")
-        self._app.show_results()
 
     def _conclude(self, run: Run, asked: int) -> None:
         app, error, done = self._app, run.error, len(run.layers)

@@ -27,7 +27,6 @@ export function renderApp({ model, el, host }) {
   const send = watchKernel(model, el, cleanup, {
     gone(text) {
       dead = true;
-      root.dataset.state = "dead";
       say(text);
       refreshStatus();
     },
@@ -63,19 +62,16 @@ export function renderApp({ model, el, host }) {
     h("div", { class: "hv-columns" }, side, results),
     bar.el, ...dialogs.map((dialog) => dialog.box));
 
-  function refreshModel() {
-    header.show(model);
-    predictions.show(model.get("predictions") ?? {}, model.get("model_info") ?? {});
-  }
   function refreshStatus() {
     const status = model.get("status") ?? {};
-    if (!dead) root.dataset.state = status.state ?? "idle";
+    root.dataset.state = dead ? "dead" : status.state ?? "idle";
     light.show(status, dead);
-    bar.show(status, model.get("why_not") ?? "", dead);
-    bar.setAuto(Boolean(model.get("auto_run")));
+    bar.show(status, { why: model.get("why_not") ?? "", dead, automatic: Boolean(model.get("auto_run")) });
     exporting.show(model.get("export_result") ?? {}, model.get("why_no_export") ?? "");
   }
-  cleanup.follow(model, ["model_info", "devices", "device", "predictions"], refreshModel);
+  cleanup.follow(model, ["model_info", "devices", "device"], () => header.show(model));
+  cleanup.follow(model, ["model_info", "predictions"], () =>
+    predictions.show(model.get("predictions") ?? {}, model.get("model_info") ?? {}));
   cleanup.follow(model, ["status", "why_not", "why_no_export", "export_result", "auto_run"], refreshStatus);
   cleanup.follow(model, ["alert"], () => alert.show(model.get("alert")));
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {

@@ -65,9 +65,13 @@ export function runBar({ send, openExport }) {
       reason.classList.add("hv-shake");
     }
   }
-  /** @param {Status} status @param {string} why why there can be no run, or "" @param {boolean} dead */
-  function show(status, why, dead) {
+  /**
+   * @param {Status} status
+   * @param {{why: string, dead: boolean, automatic: boolean}} more `why`: why there can be no run, or ""
+   */
+  function show(status, { why, dead, automatic }) {
     const busy = status.state !== "idle";
+    auto.input.checked = automatic;
     const total = Math.max(1, status.total ?? 1);
     const text = busy ? countText(status) : "";
     bar.setAttribute("aria-valuemax", String(total));
@@ -82,12 +86,7 @@ export function runBar({ send, openExport }) {
     setText(reason, busy ? "" : why);
     run.title = why || "Run (Enter)";
   }
-  return {
-    el, show, start, opener,
-    cancel: () => cancel.click(),
-    /** @param {boolean} on */
-    setAuto(on) { auto.input.checked = on; },
-  };
+  return { el, show, start, opener, cancel: () => cancel.click() };
 }
 
 /**
