@@ -174,7 +174,7 @@ class Sheet:
             ends: Values of the first and last color; None where they differ from map to map.
             clipped: Whether values lie below, above: their color is shown past the end.
         """
-        wide, mark = self.px(8), self.px(7) if any(clipped) else 0
+        wide, mark = self.px(8), max(4, self.px(7)) if any(clipped) else 0
         top, height = top + mark, max(8, height - 2 * mark)
         at = np.linspace(255, 0, height).round().astype(np.intp)
         bar = np.empty((height, wide, 4), np.uint8)
