@@ -1,4 +1,4 @@
-"""Numbers, shapes and lists of names as they stand in sentences.
+"""Numbers, shapes, lists of names and other errors as they stand in sentences.
 
 Stands on nothing.
 """
@@ -61,3 +61,13 @@ def names_text(names: Iterable[object], count: int = 6) -> str:
     known = [f"'{name}'" for name in names]
     more = f" and {len(known) - count} more" if len(known) > count else ""
     return ", ".join(known[:count]) + more
+
+
+def error_text(error: BaseException) -> str:
+    r"""The first line of an error's message; its type where it has none.
+
+    Examples:
+        >>> error_text(ValueError("too long\nby two")), error_text(KeyError())
+        ('too long', 'KeyError')
+    """
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -216,8 +216,7 @@ class Editing(StaysHere):
         self.counts = [0] * len(self.edits)
         self._open = True
         try:
-            for undo in bypass_compiled(self._model):
-                self._stack.callback(undo)
+            bypass_compiled(self._model, self._stack.callback)
             self._stack.callback(watch_calls(self._root, self._calls))
             for index, name, module in self._plan:
                 self._hook(index, name, module)

@@ -349,25 +349,19 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
     return undo
 
 
-def bypass_compiled(modules: nn.Module | Iterable[nn.Module]) -> list[Callable[[], None]]:
+def bypass_compiled(
+    modules: nn.Module | Iterable[nn.Module], undo: Callable[[Callable[[], None]], object]
+) -> None:
     """Make calls of the compiled ones among some modules run the original code.
 
     Args:
         modules: Wrappers made by ``torch.compile``, modules compiled in place, and any others; a
             module stands for itself and all below.
-
-    Returns:
-        Functions that undo it.
+        undo: Is given, for each of them, a function that undoes it: the ``callback`` of an
+            ``ExitStack``.
     """
-    undo: list[Callable[[], None]] = []
-    try:
-        for module in modules.modules() if isinstance(modules, nn.Module) else modules:
-            there = module.__dict__.get(_SLOT)
-            in_place = there is not None and not isinstance(there, _Slot)
-            if is_compiled_wrapper(module) or in_place:
-                undo.append(watch_calls(module, None))
-    except BaseException:
-        for step in undo:
-            step()
-        raise
-    return undo
+    for module in modules.modules() if isinstance(modules, nn.Module) else modules:
+        there = module.__dict__.get(_SLOT)
+        in_place = there is not None and not isinstance(there, _Slot)
+        if is_compiled_wrapper(module) or in_place:
+            undo(watch_calls(module, None))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from hookviz._meta import without_values
+from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
 from hookviz.capture._checks import check_choice, check_function
 from hookviz.capture._early_stop import Stopper
@@ -21,7 +23,6 @@ from hookviz.capture._gradients import GradientHooks, require_grad
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
-    EarlyStop,
     Owner,
     StaysHere,
     bypass_compiled,
@@ -32,7 +33,7 @@ from hookviz.capture._module_hooks import (
 )
 from hookviz.capture._results import CaptureResults
 from hookviz.capture._snapshot import Copying, Transform
-from hookviz.capture._store import Forward, Hooked, Store, batch_of
+from hookviz.capture._store import Hooked, Store
 from hookviz.capture._tree import LayerSelector, ModuleTree, select_from, type_name
 from hookviz.errors import CaptureError, HookvizError, LayerError
 
@@ -44,16 +45,11 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
     running ones, under ``torch.no_grad()`` too.
     """
     training = [m for m in modules if m.training]
-    random = [m for m in training if isinstance(m, _DropoutNd) and m.p > 0]
-    moving = [m for m in training if isinstance(m, _BatchNorm) and m.track_running_stats]
-    found = [
-        text
-        for text, there in (
-            ("Dropout makes results differ from run to run", random),
-            ("BatchNorm changes its running statistics", moving),
-        )
-        if there
-    ]
+    found = []
+    if any(isinstance(m, _DropoutNd) and m.p > 0 for m in training):
+        found.append("Dropout makes results differ from run to run")
+    if any(isinstance(m, _BatchNorm) and m.track_running_stats for m in training):
+        found.append("BatchNorm changes its running statistics")
     if found:
         warnings.warn(
             f"The model is in train mode: {' and '.join(found)}. Use eval_mode=True to capture in "
@@ -63,49 +59,22 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
         )
 
 
-def set_eval(module: nn.Module) -> Callable[[], None]:
-    """Put a model in eval mode.
-
-    Returns:
-        A function that gives each of its modules its own mode back.
-    """
+@contextmanager
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """Puts a model in eval mode, and gives each of its modules its own mode back at the end."""
     modes = [(m, m.training) for m in module.modules()]
-
-    def put_back() -> None:
+    try:
+        try:
+            module.eval()
+        except (
+            NotImplementedError
+        ):  # a program of torch.export, whose mode was settled in making it
+            for one, _ in modes:
+                one.training = False
+        yield
+    finally:
         for one, training in modes:
             one.training = training
-
-    try:
-        module.eval()
-    except NotImplementedError:  # a program of torch.export, whose mode was settled in making it
-        for one, _ in modes:
-            one.training = False
-    except BaseException:
-        put_back()
-        raise
-    return put_back
-
-
-class _RunWatcher:
-    """Begins and ends runs in the store as the model's calls do."""
-
-    def __init__(self, store: Store, gradients: GradientHooks | None) -> None:
-        self._store, self._gradients = store, gradients
-
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> Forward | None:
-        if getattr(module, "_is_replica", False):
-            return None  # a piece of somebody's DataParallel forward
-        return self._store.begin(batch_of(args, kwargs), training=module.training)
-
-    def end(self, token: Any, error: BaseException | None) -> None:
-        if self._gradients is not None:
-            self._gradients.settle(token)
-        stopped = isinstance(error, EarlyStop)
-        said = None
-        if error is not None and not stopped:
-            first = next(iter(str(error).splitlines()), "")
-            said = f"{type(error).__name__}: {first}" if first else type(error).__name__
-        self._store.end(token, said, stopped=stopped)
 
 
 class Capture(StaysHere, CaptureResults):
@@ -202,20 +171,27 @@ class Capture(StaysHere, CaptureResults):
         on_activation: Callable[[Activation], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        self._close_steps: list[Callable[[], None]] = []
+        self._is_open = False
+        self._hooks = ExitStack()
         tree = ModuleTree(module)
         selected = select_from(tree, layers)
         chosen = [Hooked(i, name, layer) for i, (name, layer) in enumerate(selected.items())]
-        if tree.has_script:
-            for hooked in chosen:
-                _refuse_script(tree, hooked)
-        wishes: list[tuple[Kind, bool]] = [
-            ("output", outputs),
-            ("input", inputs),
-            ("output_gradient", gradients),
-            ("input_gradient", input_gradients),
-        ]
-        asked = frozenset(kind for kind, wish in wishes if wish)
+        for script in tree.scripts:
+            inside = [h.layer for h in chosen if f"{h.layer}.".startswith(f"{script}.")]
+            if inside:
+                raise CaptureError(
+                    f"Layer '{inside[0]}' is in '{script}', a TorchScript module "
+                    f"({type_name(tree.modules[script])}), where hooks do not work: they are not "
+                    "supported.",
+                    remedy="Use the Python module that it was scripted or traced from.",
+                )
+        kinds: dict[Kind, bool] = {
+            "output": outputs,
+            "input": inputs,
+            "output_gradient": gradients,
+            "input_gradient": input_gradients,
+        }
+        asked = frozenset(kind for kind, wish in kinds.items() if wish)
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
@@ -241,9 +217,9 @@ class Capture(StaysHere, CaptureResults):
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
         self._gradient_hooks: GradientHooks | None = None
-        self._parallel = _device_order(tree)
+        parallel = [m for m in tree.modules.values() if isinstance(m, nn.DataParallel)]
+        self._parallel = list(getattr(parallel[0], "device_ids", [])) if parallel else None
         super().__init__(tree, chosen, asked, Store(list(chosen), self._parallel))
-        self._is_open = False
 
     @property
     def module(self) -> nn.Module:
@@ -264,10 +240,9 @@ class Capture(StaysHere, CaptureResults):
         if self._eval_mode is None:
             warn_of_training(self._tree.modules.values(), stacklevel=_stacklevel)
         self._store = store = Store(list(self._chosen), self._parallel)
-        self._cache = self._missing = None
         self._is_open = True
-        store.owner[0] += 1
-        self._close_steps = [partial(_closed, store.owner)]
+        store.thread.append(None)
+        self._hooks.callback(store.thread.pop)
         try:
             self._set_hooks(store)
         except BaseException:
@@ -277,27 +252,10 @@ class Capture(StaysHere, CaptureResults):
 
     def close(self) -> None:
         """Remove the hooks, put modes back; what was captured stays. Safe to call again."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        store = self._store
-        store.close()
-        steps, self._close_steps = self._close_steps, []
-        failed: BaseException | None = None
-        for step in reversed(steps):
-            try:
-                step()
-            except BaseException as error:  # noqa: BLE001 - the other hooks must go all the same
-                failed = error
-        for run in store.runs:
-            for handle in run.handles:
-                handle.remove()
-            run.handles, run.views = [], []
-        if failed is not None:
-            try:
-                raise failed
-            finally:
-                del failed
+        if self._is_open:
+            self._is_open = False
+            self._store.close()
+            self._hooks.close()
 
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
@@ -377,80 +335,47 @@ class Capture(StaysHere, CaptureResults):
     def clear(self) -> None:
         """Drop what was captured; run numbers start at 1 again."""
         self._store.clear()
-        self._cache = self._missing = None
 
     def _set_hooks(self, store: Store) -> None:
-        tree, steps = self._tree, self._close_steps
-        outputs, inputs = "output" in self._asked, "input" in self._asked
-        gradients = "output_gradient" in self._asked
-        input_gradients = "input_gradient" in self._asked
+        tree, asked, undo = self._tree, self._asked, self._hooks.callback
+        input_gradients = "input_gradient" in asked
         snapshot = self._copying.snapshot()
         grads = self._gradient_hooks = GradientHooks(
-            store,
-            snapshot,
-            outputs=gradients,
-            inputs=input_gradients,
-            on_activation=self._on_activation,
+            store, snapshot, self._on_activation, outputs="output_gradient" in asked
         )
         if self._eval_mode:
-            steps.append(set_eval(tree.root))
+            self._hooks.enter_context(in_eval_mode(tree.root))
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
-            for layer in tree.modules.values():
-                if not isinstance(layer, torch.jit.ScriptModule):
-                    steps.append(set_pre_hook(layer, ask))
+            for name, layer in tree.modules.items():
+                if name not in tree.scripts:
+                    undo(set_pre_hook(layer, ask))
         stopper, traced = self._stopper, is_tracing()
         for hooked in self._chosen:
-            layer = self._tree.modules[hooked.layer]
-            if inputs or input_gradients:
+            layer = tree.modules[hooked.layer]
+            if "input" in asked or input_gradients:
                 names = parameter_names(layer)
-                if inputs:
-                    steps.append(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
+                if "input" in asked:
+                    undo(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
                 if input_gradients:
-                    steps.append(set_pre_hook(layer, grads.input_hook(hooked, names)))
+                    undo(set_pre_hook(layer, grads.input_hook(hooked, names)))
+            graded = input_gradients or "output_gradient" in asked
             owner = Owner(layer, traced=traced)
             hook = output_hook(
                 store,
                 hooked,
                 owner,
                 snapshot,
-                outputs=outputs,
-                inputs=inputs,
-                on_activation=self._on_activation,
-                gradient=partial(grads.after_call, hooked)
-                if gradients or input_gradients
-                else None,
-                after=stopper.after if stopper is not None else None,
+                asked,
+                self._on_activation,
+                partial(grads.after_call, hooked) if graded else None,
+                None if stopper is None else stopper.after,
             )
-            steps.append(set_forward_hook(layer, hook, owner))
-        if stopper is not None:
-            steps += [set_forward_hook(*block) for block in stopper.block_hooks(store)]
-        steps.append(watch_calls(tree.root, _RunWatcher(store, grads)))
-        steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
-
-
-def _device_order(tree: ModuleTree) -> list[int] | None:
-    for module in tree.modules.values():
-        if isinstance(module, nn.DataParallel):
-            return list(getattr(module, "device_ids", []))
-    return None
-
-
-def _closed(owner: list[int]) -> None:
-    owner[0] -= 1
-
-
-def _refuse_script(tree: ModuleTree, hooked: Hooked) -> None:
-    parts = hooked.layer.split(".") if hooked.layer else []
-    for depth in range(len(parts) + 1):
-        name = ".".join(parts[:depth])
-        module = tree.modules.get(name)
-        if isinstance(module, torch.jit.ScriptModule):
-            raise CaptureError(
-                f"Layer '{hooked.layer}' is in '{name}', a TorchScript module "
-                f"({type_name(module)}), where hooks do not work: they are not supported.",
-                remedy="Use the Python module that it was scripted or traced from.",
-            )
+            undo(set_forward_hook(layer, hook, owner))
+        for block, hook in stopper.block_hooks(store) if stopper is not None else ():
+            undo(set_forward_hook(block, hook))
+        undo(watch_calls(tree.root, store))
+        bypass_compiled([*tree.wrappers, *tree.modules.values()], undo)
 
 
 def layer_shapes(
@@ -498,8 +423,8 @@ def layer_shapes(
     except HookvizError:
         raise
     except Exception as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
         raise CaptureError(
-            f"The shapes of {type(module).__name__} are not known before it runs: {first}"
+            f"The shapes of {type(module).__name__} are not known before it runs: "
+            f"{error_text(error)}"
         ) from error
     return capture.activations

@@ -77,7 +77,7 @@ class ModuleTree:
         wrappers: The modules that ``torch.compile`` wrapped around others.
         uncalled: Modules that a program of ``torch.export`` or ``torch.fx`` keeps for their
             parameters and never calls, so that hooks on them never run; they are no layers.
-        has_script: Whether TorchScript modules are among them.
+        scripts: The names of the TorchScript modules among them.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -87,7 +87,7 @@ class ModuleTree:
         self._names: dict[int, list[str]] = {}
         self.wrappers: list[nn.Module] = []
         self.uncalled: set[str] = set()
-        self.has_script = False
+        self.scripts: list[str] = []
         self._canonical: dict[str, str] = {}
         self._add("", module, set(), None)
 
@@ -112,7 +112,7 @@ class ModuleTree:
                 names = self._names[key] = []
                 self.modules[name] = layer
                 if isinstance(layer, _ScriptModule):
-                    self.has_script = True
+                    self.scripts.append(name)
             if name not in self._canonical:
                 names.append(name)
                 self._canonical[name] = names[0]
@@ -134,9 +134,16 @@ class ModuleTree:
                 same.append(canonical)
         return short
 
-    def aliases(self, name: str) -> tuple[str, ...]:
-        """The other names of a layer's module."""
-        return tuple(self._names[id(self.modules[name])][1:])
+    def names(self, name: str) -> tuple[str, ...]:
+        """All names of a layer's module, that of the layer first."""
+        return tuple(self._names[id(self.modules[name])])
+
+    def above(self, name: str) -> Iterator[nn.Module]:
+        """The modules above a name, nearest first."""
+        while name:
+            name = name.rpartition(".")[0]
+            if name in self._canonical:
+                yield self.modules[self._canonical[name]]
 
     def find(self, selector: LayerSelector) -> list[str]:
         """The layers that one selector means, in order of the model.
@@ -325,7 +332,7 @@ def list_layers(module: nn.Module) -> list[LayerInfo]:
         LayerInfo(
             name=name,
             type=type_name(layer),
-            aliases=tree.aliases(name),
+            aliases=tree.names(name)[1:],
             parameters=sum(_size(p) for p in layer.parameters()),
             own_parameters=sum(_size(p) for p in layer.parameters(recurse=False)),
             depth=name.count(".") + 1 if name else 0,

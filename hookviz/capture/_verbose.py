@@ -136,8 +136,7 @@ class VerboseExecution(nn.Module):
         table = _Table(watched, (self.stream or sys.stdout) if self.live else None)
         try:
             with ExitStack() as stack:
-                for undo in bypass_compiled(self.model):
-                    stack.callback(undo)
+                bypass_compiled(self.model, stack.callback)
                 for name, module in watched.items():
                     table.hook(name, module, stack)
                 return resolve(self.model)(*args, **kwargs)

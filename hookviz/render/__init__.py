@@ -6,6 +6,7 @@ Must not know: models, hooks, files, widgets.
 
 from hookviz.render._arrange import arrange
 from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
+from hookviz.render._comparison import ActivationPair, on_one_grid
 from hookviz.render._draw import FOR_SOME_LAYERS, draw, feature_grid, fitted, page_count
 from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, figure_kinds, register
 from hookviz.render._levels import to_levels
@@ -22,6 +23,7 @@ from hookviz.render._statistics import (
 
 __all__ = [
     "FOR_SOME_LAYERS",
+    "ActivationPair",
     "ChannelImage",
     "ChannelStatistics",
     "Drawing",
@@ -44,6 +46,7 @@ __all__ = [
     "fitted",
     "layer_statistics",
     "moments",
+    "on_one_grid",
     "packed",
     "page_count",
     "palette",

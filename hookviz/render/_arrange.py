@@ -40,6 +40,7 @@ class Arranged:
         order: How channels are ordered where nothing else is asked for.
         rgb: Whether the maps are (C, 3, H, W), each a color image.
         part: "window", "proposal" or the like where one sample holds a part of the image; else "".
+        beside: Further maps of the same channels, each (C, H, W), drawn before each map.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Arranged:
     part: str = ""
     order: str = "index"
     rgb: bool = False
+    beside: tuple[Tensor, ...] = ()
 
     @property
     def noun(self) -> str:

@@ -53,13 +53,13 @@ def draw_bars(subject: Subject) -> Drawing:
     low, high = scale.ends or (0.0, 0.0)
     ends = (min(0.0, low), max(0.0, high))
     if profile:
-        _profile(sheet, figure, values, chosen, ends, profile, table)
+        draw_profile(sheet, figure, values, chosen, ends, profile, table, sheet.top)
         sheet.write("largest", sheet.margin, sheet.top + profile + gap - sheet.px(5), 7.5)
-    names = [_name(chosen[i], len(found.low), subject.categories) for i in named]
+    names = [channel_name(chosen[i], len(found.low), subject.categories) for i in named]
     shown = values[named][np.isfinite(values[named])]
     reach = (min(0.0, shown.min(initial=0.0)), max(0.0, shown.max(initial=0.0)))
     reach = (max(reach[0], ends[0]), min(reach[1], ends[1]))
-    _list(sheet, figure, names, values[named], reach, sheet.top + profile + gap, line)
+    draw_list(sheet, figure, names, values[named], reach, sheet.top + profile + gap, line)
     sheet.close(figure)
     return subject.drawing(figure, found, chosen, cmap=table.name, scale=scale)
 
@@ -73,7 +73,8 @@ def _largest(values: Numbers, count: int) -> np.ndarray:
     return np.argsort(key, kind="stable")[:count]
 
 
-def _name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+def channel_name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+    """The index, and the class of that index where there are so many."""
     return f"{channel}  {categories[channel]}" if len(categories) == count else str(channel)
 
 
@@ -101,7 +102,7 @@ def bare_axes(
     return axes
 
 
-def _profile(
+def draw_profile(
     sheet: Sheet,
     figure: Figure,
     values: Numbers,
@@ -109,6 +110,7 @@ def _profile(
     ends: tuple[float, float],
     height: int,
     table: ColorTable,
+    top: int,
 ) -> None:
     """Every value as a bar, in the order chosen; peaks stay where bars are thinner than a pixel."""
     palette = sheet.palette
@@ -117,9 +119,9 @@ def _profile(
     left, width = sheet.margin + aside, sheet.room - aside
     unit = plain_units(ends)
     low, high = ends[0] / unit, ends[1] / unit
-    axes = bare_axes(figure, left, sheet.top, width, height, (0, len(values)), (low, high))
+    axes = bare_axes(figure, left, top, width, height, (0, len(values)), (low, high))
     for place, text in marks:
-        y = sheet.top + round((1 - place) * (height - 1))
+        y = top + round((1 - place) * (height - 1))
         axes.axhline(low + place * (high - low), color=palette.faint, linewidth=0.6, zorder=0)
         sheet.write(text, left - sheet.px(4), y + sheet.px(2.6), 7.5, right=True)
     finite = np.nan_to_num(values / unit, nan=0.0, posinf=high, neginf=low)
@@ -136,7 +138,7 @@ def _profile(
     for flag, test in tests:
         for at in np.flatnonzero(test(values))[:500]:
             axes.axvspan(at, at + 1, color=tuple(table.flags[flag] / 255), linewidth=0.8)
-    base = sheet.top + height + sheet.px(9)
+    base = top + height + sheet.px(9)
     ordered = chosen == tuple(range(chosen[0], chosen[0] + len(chosen)))
     places = MaxNLocator(nbins=10, integer=True).tick_values(0, len(values))
     for at in (int(p) for p in places if 0 <= p < len(values) and ordered):
@@ -148,7 +150,7 @@ def _profile(
         sheet.write("in the order chosen", left, base, 7.0)
 
 
-def _list(
+def draw_list(
     sheet: Sheet,
     figure: Figure,
     names: list[str],

@@ -16,7 +16,7 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 
 # Importing a module of a figure kind makes the kind known.
-from hookviz.render import _bars, _filters, _maps, _statistics  # noqa: F401
+from hookviz.render import _bars, _comparison, _filters, _maps, _statistics  # noqa: F401
 from hookviz.render._arrange import arrange, choose_channels, pages_of
 from hookviz.render._kinds import Drawing, FigureFacts, Subject
 from hookviz.render._measure import extents

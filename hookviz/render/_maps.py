@@ -245,10 +245,8 @@ def _mosaic(page: _Page, grid: TileGrid, colors: Palette) -> NDArray[np.uint8]:
         _neutral(tiles, levels, low == high, colors)
     if page.behind is not None:
         tiles = _overlaid(tiles, resized(page.behind, grid.size), page.options.opacity)
-    face = colors.face
-    ground = packed(np.round(np.array(face[:3]) * 255).astype(np.uint8), round(face[3] * 255))
     # Upside down in memory, as the canvas wants it, so that no copy has to turn it.
-    canvas = np.full(grid.shape, ground, np.uint32)[::-1]
+    canvas = np.full(grid.shape, colors.ground, np.uint32)[::-1]
     compose(tiles, grid, canvas)
     if arranged.apart is not None:
         apart = to_levels(

@@ -104,7 +104,7 @@ def extents(maps: Tensor, apart: Tensor | None = None) -> Extents:
         apart: (C, K) further values of the same channels.
     """
     found = _extents(comparable(maps).flatten(1) if maps.is_contiguous() else comparable(maps))
-    return found if apart is None else _joined(found, _extents(comparable(apart)))
+    return found if apart is None else joined(found, _extents(comparable(apart)))
 
 
 def _extents(values: Tensor) -> Extents:
@@ -125,7 +125,8 @@ def _extents(values: Tensor) -> Extents:
     return Extents(ends[0], ends[1], counts[0], counts[1], counts[2], size)
 
 
-def _joined(one: Extents, other: Extents) -> Extents:
+def joined(one: Extents, other: Extents) -> Extents:
+    """The extents of both together, channel by channel."""
     return Extents(
         np.fmin(one.low, other.low),
         np.fmax(one.high, other.high),

@@ -71,6 +71,7 @@ class DrawingOptions(TypedDict, total=False):
     grid: tuple[int, int] | None
     input_channel: int | None
     output_channel: int | None
+    relative: bool
     style: Style | None
     width: int
     dpi: float
@@ -95,8 +96,8 @@ class GridOptions:
         page: Which page, from 0.
         channels: Only these, in this order: "0-15,42" or a sequence of indices; None is all.
         order: "index" (or the order of ``channels``), "mean", "max", "variance", "sparsity"
-            (share of zeros), "norm" (root mean square) or "similarity:17" (correlation with
-            channel 17).
+            (share of zeros), "norm" (root mean square; in a comparison, how much they differ) or
+            "similarity:17" (correlation with channel 17).
         descending: Largest first; None is smallest first for "index", largest first otherwise.
         top: Only the first ``top`` after ordering; for vectors, how many bars are named.
         hide_dead: Leave out channels that are zero everywhere.
@@ -121,6 +122,8 @@ class GridOptions:
             of each group, or all three as colors where there are three.
         output_channel: Filters only: draw all kernels of this output channel, the strongest input
             channels first.
+        relative: Comparisons only: draw the difference as a share of the larger magnitude of the
+            two values, −2 to 2.
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -164,6 +167,7 @@ class GridOptions:
     grid: tuple[int, int] | None = None
     input_channel: int | None = None
     output_channel: int | None = None
+    relative: bool = False
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0

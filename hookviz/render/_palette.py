@@ -170,6 +170,12 @@ class Palette:
     family: tuple[str, ...]
     dark: bool
 
+    @property
+    def ground(self) -> np.uint32:
+        """The page's color, packed."""
+        rgb = np.round(np.array(self.face[:3]) * 255).astype(np.uint8)
+        return np.uint32(packed(rgb, round(self.face[3] * 255)))
+
 
 _LIGHT = ("#ffffff", "#1b1f24", "#626b76", "#d9dde2", "#31688e", "#b3261e")
 _DARK = ("#14161a", "#e8eaed", "#9aa3ad", "#353a42", "#6cb6d9", "#ff8a80")

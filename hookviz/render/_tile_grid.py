@@ -65,6 +65,7 @@ def choose_grid(
     ncols: int | None = None,
     aspect: float | None = None,
     apart: bool = False,
+    group: int = 1,
 ) -> TileGrid:
     """The grid that fills the room's width well and is about as high as wide.
 
@@ -76,10 +77,12 @@ def choose_grid(
         ncols: Tiles in a row; None chooses.
         aspect: Height to width of a tile where it is not the map's own (overlays).
         apart: Whether something of one activation's height stands above each map.
+        group: So many tiles that follow each other stay in one row.
     """
-    legal = range(1, min(count, max(1, room // 4)) + 1)
+    legal = range(group, max(group, min(count, room // 4)) + 1, group)
     if ncols is not None:
-        legal = range(min(ncols, count, legal[-1]), min(ncols, count, legal[-1]) + 1)
+        most = min(ncols, legal[-1])
+        legal = range(max(group, most - most % group), max(group, most) + 1, group)
     grids = [_grid(count, size, room, strip, n, aspect, apart) for n in legal]
     return min(grids, key=lambda grid: _cost(grid, room))
 

@@ -1,0 +1,405 @@
+"""Comparisons: what two runs give for one layer, and the difference, side by side.
+
+The rules: ``a`` and ``b`` share a scale, symmetric about zero unless the options say otherwise. The
+difference is b − a; its scale is always symmetric about zero. It is that of ``a`` and ``b`` where
+the largest difference fills at least a sixteenth of it, so that sizes can be compared by eye; a
+smaller one has a scale of its own, and the figure says how much finer. Maps of different sizes are
+averaged over the coarser grid.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hookviz._text import shape_text
+from hookviz.activation import Activation, Kind
+from hookviz.errors import RenderError
+from hookviz.render._arrange import Arranged, arrange, choose_channels, page_of, pages_of
+from hookviz.render._artists import add_mosaic
+from hookviz.render._bars import channel_name, draw_list, draw_profile
+from hookviz.render._glyphs import Face
+from hookviz.render._kinds import Drawing, FigureKind, Subject, register
+from hookviz.render._levels import take, to_levels
+from hookviz.render._measure import Extents, extents, fetch, joined, widened
+from hookviz.render._number_format import value
+from hookviz.render._options import GridOptions
+from hookviz.render._palette import ColorTable, choose_cmap, color_table, colored
+from hookviz.render._scaling import Scaling, scaling
+from hookviz.render._sheet import Sheet, bar_width, legend_of, page_sentence, pixel_sentence
+from hookviz.render._tile_grid import TileGrid, choose_grid, compose, enlarge
+
+_FINER = 16  # times: a smaller difference would show fewer than 8 of the 128 colors of its sign
+_MINUS = "b − a"
+_NAMED = 10  # values of a vector that are named where ``top`` asks for no other number
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ActivationPair(Activation):
+    """Two records that are drawn together. Nothing is copied; what a record has is that of ``a``.
+
+    Attributes:
+        a: The first record.
+        b: The second record.
+        sizes: (height, width) of what each of the two networks saw; None where that is unknown.
+        sides: What ``a`` and ``b`` are, in words; the figure says so.
+    """
+
+    a: Activation
+    b: Activation
+    sizes: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None)
+    sides: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(
+        cls,
+        a: Activation,
+        b: Activation,
+        *,
+        sizes: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None),
+        sides: tuple[str, str] = ("", ""),
+    ) -> ActivationPair:
+        """The pair of two records.
+
+        Args:
+            a: The first.
+            b: The second.
+            sizes: See the attribute.
+            sides: See the attribute.
+        """
+        return cls(
+            a.layer, a.call, a.calls, a.run, a.order, cast("Kind", "comparison"), a.leaf,
+            a.module_type, a.tensor, a.axes, a=a, b=b, sizes=sizes, sides=sides,
+        )  # fmt: skip
+
+    @property
+    def label(self) -> str:
+        """The layer as people read it; both names where they differ."""
+        a, b = self.a.label, self.b.label
+        return a if a == b else f"{a} | {b}"
+
+
+def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
+    """The maps of two samples on the coarser of their grids.
+
+    Args:
+        a: One sample.
+        b: The other.
+
+    Returns:
+        Two tensors (C, H, W) of one size on one device, views where nothing had to be averaged,
+        and a sentence where something had.
+
+    Raises:
+        RenderError: They have different numbers of channels, or are different kinds of things.
+
+    Examples:
+        >>> fine, coarse = torch.rand(1, 8, 6, 6), torch.rand(1, 8, 3, 3)
+        >>> one, other = (arrange(t, GridOptions()) for t in (fine, coarse))
+        >>> on_one_grid(one, other)[2]
+        'compared on the coarser grid 3×3: a has 6×6, b has 3×3'
+    """
+    one, other = a.maps, b.maps
+    shapes = f"a has shape {shape_text(a.shape)}, b has {shape_text(b.shape)}"
+    if one.shape[0] != other.shape[0]:
+        raise RenderError(f"The numbers of {a.channel_noun}s differ: {shapes}.")
+    if one.dim() != other.dim() or (one.shape[1] == 1) != (other.shape[1] == 1):
+        raise RenderError(f"The two are different kinds of tensors: {shapes}.")
+    if one.device != other.device:
+        one, other = one.cpu(), other.cpu()
+    rows, columns = (min(one.shape[axis], other.shape[axis]) for axis in (1, 2))
+    size = (rows, columns)
+    if one.shape == other.shape:
+        return one, other, ""
+    was = [shape_text(maps.shape[1:]) for maps in (one, other)]
+    one, other = (
+        maps if maps.shape[1:] == size else F.adaptive_avg_pool2d(widened(maps)[None], size)[0]
+        for maps in (one, other)
+    )
+    return (
+        one,
+        other,
+        f"compared on the coarser grid {shape_text(size)}: a has {was[0]}, b has {was[1]}",
+    )
+
+
+def _difference(a: Tensor, b: Tensor, *, relative: bool) -> Tensor:
+    """B − a; values that are alike, infinities too, differ by 0."""
+    narrow = all(t.dtype in (torch.float32, torch.float16, torch.bfloat16) for t in (a, b))
+    one, other = (t.float() if narrow else widened(t) for t in (a, b))
+    difference = torch.where(one == other, 0.0, other - one)
+    if relative:
+        difference = torch.where(
+            difference == 0, difference, difference / torch.maximum(one.abs(), other.abs())
+        )
+    return difference
+
+
+def _arrange(record: Activation, options: GridOptions) -> Arranged:
+    """The difference as maps, ``a`` and ``b`` beside it."""
+    if not isinstance(record, ActivationPair):
+        raise RenderError("A comparison is drawn of two records; see hookviz.compare.")
+    one = arrange(record.a, options, record.sizes[0])
+    other = arrange(record.b, options, record.sizes[1])
+    a, b, note = on_one_grid(one, other)
+    apart = one.apart is not None or other.apart is not None
+    notes = dict.fromkeys((note, *one.notes, *other.notes, "class tokens left out" * apart))
+    dtype = one.dtype if one.dtype == other.dtype else f"{one.dtype} | {other.dtype}"
+    return replace(
+        one,
+        kind="comparison",
+        maps=_difference(a, b, relative=options.relative),
+        beside=(a, b),
+        apart=None,
+        notes=tuple(n for n in notes if n),
+        dtype=dtype,
+    )
+
+
+def _largest(found: Extents) -> float:
+    low, high = found.whole or (0.0, 0.0)
+    return max(abs(low), abs(high))
+
+
+def _scales(
+    arranged: Arranged, ab: Extents, apart: Extents, options: GridOptions
+) -> tuple[Scaling, Scaling]:
+    """The scale of ``a`` and ``b`` and that of the difference; one object where they are one."""
+    largest, size = _largest(apart), _largest(ab)
+    if options.scale == "auto":
+        options = options.replace(scale="symmetric")
+    joint = options.scale == "symmetric" and not options.relative
+    if joint and (largest * _FINER >= size or largest == 0):
+        both = scaling(arranged, joined(ab, apart), options)
+        return both, both
+    maps = torch.cat([widened(part).flatten(1) for part in arranged.beside], 1)[:, None]
+    base = scaling(replace(arranged, maps=maps), ab, options)
+    if base.per_channel:
+        ends = np.nan_to_num(np.fmax(np.abs(apart.low), np.abs(apart.high)))
+        words = "from minus to plus its largest"
+    else:
+        ends = np.full(len(apart.low), largest)
+        words = f"±{value(largest)}"
+        if base.symmetric and not options.relative and largest:
+            words += f", {value(size / largest, 2)} times finer"
+    sentence = f"{_noun(options)} on its own scale, symmetric about zero: {words}"
+    return base, Scaling("symmetric", -ends, ends, sentence, symmetric=True)
+
+
+def _noun(options: GridOptions) -> str:
+    return "relative difference (b − a) / max(|a|, |b|)" if options.relative else _MINUS
+
+
+@dataclass(frozen=True, eq=False)
+class _Page:
+    """What is known of a page before it is laid out.
+
+    Attributes:
+        subject: What is drawn.
+        channels: Those on the page.
+        ab: The extents of ``a`` and ``b``, all channels.
+        apart: The extents of the difference.
+        scales: Of ``a``, of ``b`` and of the difference.
+        tables: Their colors.
+    """
+
+    subject: Subject
+    channels: tuple[int, ...]
+    ab: Extents
+    apart: Extents
+    scales: tuple[Scaling, Scaling, Scaling]
+    tables: tuple[ColorTable, ColorTable, ColorTable]
+
+    @property
+    def joint(self) -> bool:
+        """Whether all three share a scale."""
+        return self.scales[0] is self.scales[2]
+
+
+def draw_comparison(subject: Subject) -> Drawing:
+    """One page: ``a``, ``b`` and b − a of each channel side by side."""
+    arranged, options = subject.arranged, subject.options
+    subject.behind()  # a comparison has no place on the image
+    vector = arranged.maps[0].numel() == 1
+    a, b = (extents(part) for part in arranged.beside)
+    ab, apart = joined(a, b), extents(arranged.maps)
+    chosen = choose_channels(arranged, apart, options)
+    channels = page_of(chosen, options, paged=not vector)
+    base, own = _scales(arranged, ab, apart, options)
+    tables = (
+        color_table(choose_cmap(options.cmap, options.style, symmetric=scale.symmetric))
+        for scale in (base, base, own)
+    )
+    page = _Page(subject, channels, ab, apart, (base, base, own), tuple(tables))  # type: ignore[arg-type]
+    pages = 1 if vector else pages_of(len(chosen), options, paged=True)
+    sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
+    sentence = base.sentence.replace("for the layer", f"for a, b and {_MINUS}")
+    if not page.joint:
+        sentence = f"a and b: {base.sentence.replace(' for the layer', '')}; {own.sentence}"
+    said = [
+        _chosen_sentence(page, len(chosen), pages, vector=vector),
+        *(f"{name} = {side}" for name, side in zip("ab", sides, strict=True) if side),
+        *sentence.split("; "),
+        f"axes {arranged.statement}",
+        *arranged.notes,
+        "a and b are the same" if apart.whole == (0.0, 0.0) and apart.all_finite else "",
+    ]
+    draw = _draw_values if vector else _draw_tiles
+    figure, places = draw(page, said)
+    return subject.drawing(
+        figure,
+        apart,
+        channels,
+        cmap=page.tables[2].name,
+        scale=replace(own, sentence=sentence),
+        pages=pages,
+        total=len(chosen),
+        places=places,
+    )
+
+
+register(
+    FigureKind(
+        "comparison", draw_comparison, record="comparison", arrange=_arrange,
+        value_noun="activation",
+    )
+)  # fmt: skip
+
+
+Places = tuple[tuple[int, int, int, int], ...]
+
+
+def _chosen_sentence(page: _Page, total: int, pages: int, *, vector: bool) -> str:
+    arranged, options = page.subject.arranged, page.subject.options
+    text = page_sentence(arranged, len(page.channels), total, options, pages)
+    text = re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", text)
+    return re.sub(r"\bmaps?\b", "values", text, count=1) if vector else text
+
+
+def _draw_tiles(page: _Page, said: list[str]) -> tuple[Figure, Places]:
+    """Three tiles for each channel."""
+    arranged, options = page.subject.arranged, page.subject.options
+    sheet = Sheet(options)
+    bars = (page.scales[:1] if page.joint else (page.scales[0], page.scales[2])) * options.colorbar
+    bar = sum(bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8) for scale in bars)
+    grid, face = _plan(page, sheet, sheet.room - bar)
+    said.append(pixel_sentence(arranged, grid, options))
+    legend = legend_of(joined(page.ab, page.apart), page.scales[0], page.tables[2])
+    figure = sheet.open(page.subject.header(said, legend), grid.shape[0])
+    left, top = sheet.margin, sheet.top
+    add_mosaic(figure, _mosaic(page, grid, sheet), left, top).set_label("maps")
+    if face is not None:
+        _label(page, grid, face, sheet)
+    x = left + grid.shape[1] + sheet.px(8)
+    names = ("a, b", _noun_short(options))
+    for scale, table, name in zip(bars, page.tables[1:], names, strict=False):
+        sheet.colorbar(
+            figure, x, top + grid.strip, min(grid.shape[0] - grid.strip, sheet.px(220)), table,
+            scale.ends, clipped=(scale.below > 0, scale.above > 0),
+        )  # fmt: skip
+        if not page.joint and grid.strip:
+            sheet.write(name, x, top + grid.strip - sheet.px(2.5), 7.0)
+        x += bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8)
+    sheet.close(figure)
+    origins = (grid.origin(3 * position + 2) for position in range(len(page.channels)))
+    return figure, tuple((top + y, left + x, *grid.size) for y, x in origins)
+
+
+def _noun_short(options: GridOptions) -> str:
+    return "relative" if options.relative else _MINUS
+
+
+def _plan(page: _Page, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None]:
+    """The grid, and the font of the labels; None where they do not fit."""
+    size = page.subject.arranged.maps.shape[-2:]
+    options, longest = page.subject.options, f"{max(page.channels)}  a"
+
+    def grid(strip: int) -> TileGrid:
+        count = 3 * len(page.channels)
+        return choose_grid(
+            count, (size[0], size[1]), room, strip=strip, ncols=options.ncols, group=3
+        )
+
+    for points, strip in ((7.0, 9.5), (6.0, 7.5)) * options.labels:
+        face, found = sheet.face(points), grid(sheet.px(strip))
+        if face.width(longest) + 2 <= found.pitch[1]:
+            return found, face
+    return grid(0), None
+
+
+def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
+    """(height, width, 4) uint8, upside down in memory as the canvas wants it."""
+    arranged, index = page.subject.arranged, list(page.channels)
+    free = grid.scale == (0, 0)
+    tiles = []
+    for maps, scale, table in zip(
+        (*arranged.beside, arranged.maps), page.scales, page.tables, strict=True
+    ):
+        levels = to_levels(
+            take(maps, page.channels), scale.low[index], scale.high[index], flagged=True,
+            size=grid.size if free else None, shrink=page.subject.options.shrink,
+        )  # fmt: skip
+        colors = colored(levels.levels, levels.flags, table)
+        tiles.append(enlarge(colors, grid.size) if free else colors)
+    canvas = np.full(grid.shape, sheet.palette.ground, np.uint32)[::-1]
+    compose(np.stack(tiles, 1).reshape(-1, *tiles[0].shape[1:]), grid, canvas)
+    return canvas.view(np.uint8).reshape(*canvas.shape, 4)
+
+
+def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
+    """The channel above ``a``, and which of the three a tile is."""
+    same = (page.apart.low == 0) & (page.apart.high == 0)
+    third = _noun_short(page.subject.options)
+    for position, channel in enumerate(page.channels):
+        texts = (f"{channel}  a", "b", f"{third} = 0" if same[channel] else third)
+        for part, text in enumerate(texts):
+            y, x = grid.origin(3 * position + part)
+            if face.width(text) <= grid.pitch[1]:
+                base = sheet.top + y - sheet.px(2.5)
+                sheet.write(text, sheet.margin + x, base, face.points)
+
+
+def _draw_values(page: _Page, said: list[str]) -> tuple[Figure, Places]:
+    """A vector: a profile of ``a``, of ``b`` and of the difference, and the largest by name."""
+    arranged, options = page.subject.arranged, page.subject.options
+    chosen = list(page.channels)
+    a, b, apart = (fetch(part.flatten())[chosen] for part in (*arranged.beside, arranged.maps))
+    size = np.where(np.isnan(apart), np.inf, np.abs(apart))
+    named = np.argsort(-size, kind="stable")[: options.top or _NAMED]
+    sheet = Sheet(options)
+    line, profile, gap = sheet.px(13), sheet.px(70), sheet.px(28)
+    legend = legend_of(joined(page.ab, page.apart), page.scales[0], page.tables[2])
+    header = page.subject.header(said, legend)
+    figure = sheet.open(header, 3 * (profile + gap) + line * len(named))
+    top = sheet.top
+    captions = ("a", "b", _noun(options))
+    for values, scale, name in zip((a, b, apart), page.scales, captions, strict=True):
+        low, high = scale.ends or (0.0, 0.0)
+        ends = (min(0.0, low), max(0.0, high))
+        sheet.write(name, sheet.margin, top + sheet.px(2), 7.5)
+        draw_profile(
+            sheet, figure, values, page.channels, ends, profile, page.tables[2], top + sheet.px(9)
+        )
+        top += profile + gap
+    sheet.write(f"largest {_noun(options)}", sheet.margin, top - sheet.px(2), 7.5)
+    count, categories = len(page.apart.low), page.subject.categories
+    names = [
+        f"{channel_name(chosen[i], count, categories)}:  {value(a[i], 4)} → {value(b[i], 4)}"
+        for i in named
+    ]
+    draw_list(sheet, figure, names, apart[named], _reach(apart), top + sheet.px(3), line)
+    sheet.close(figure)
+    return figure, ()
+
+
+def _reach(values: NDArray[np.float64]) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return min(0.0, finite.min(initial=0.0)), max(0.0, finite.max(initial=0.0))
