@@ -70,4 +70,4 @@ def error_text(error: BaseException) -> str:
         >>> error_text(ValueError("too long\nby two")), error_text(KeyError())
         ('too long', 'KeyError')
     """
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from hookviz._tensors import dense
+from hookviz._text import error_text
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel
+from hookviz.models._modules import last_layer
 
 DETECTION_SCORE = 0.5
 """Objects below this score are counted, not named."""
@@ -74,7 +76,7 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
     try:
         return _read(model, output, k, note)
     except Exception as error:  # noqa: BLE001 - a model may give anything, and its maps are there
-        first = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        first = error_text(error)[:160]
         return Predictions(reason=f"The output cannot be read as classes ({first}).")
 
 
@@ -117,7 +119,8 @@ def _classes(model: LoadedModel, logits: Tensor, k: int, note: str) -> Predictio
         return Predictions(
             reason=f"The output holds {count} number{'s' * (count != 1)}, no classes."
         )
-    if model.task == "unknown" and not model.categories and not _looks_like_classes(model, count):
+    known = model.task != "unknown" or model.categories
+    if not known and last_layer(model.module)[1] != count:
         return Predictions(
             reason=f"The output is {describe(logits)}, and nothing says that these are classes.",
         )
@@ -134,23 +137,12 @@ def _classes(model: LoadedModel, logits: Tensor, k: int, note: str) -> Predictio
     return Predictions(items=items, note=note)
 
 
-def _looks_like_classes(model: LoadedModel, count: int) -> bool:
-    """Whether the last linear layer or convolution of the user's own module gives the output."""
-    last: int | None = None
-    for part in model.module.modules():
-        if isinstance(part, torch.nn.Linear):
-            last = part.out_features
-        elif isinstance(part, torch.nn.Conv2d):
-            last = part.out_channels
-    return last == count
-
-
 def _name(model: LoadedModel, index: int) -> str:
     return model.categories[index] if index < len(model.categories) else f"class {index}"
 
 
 def _segmentation(model: LoadedModel, output: Any, note: str) -> Predictions:
-    maps = output.get("out") if isinstance(output, Mapping) else _segments(output)
+    maps = output.get("out") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if not isinstance(maps, Tensor) or maps.ndim != 4 or maps.shape[1] < 2:
         return Predictions(reason=f"The output is not a segmentation but {describe(output)}.")
     classes = maps[0].detach().float().argmax(0).flatten().cpu()
@@ -164,10 +156,6 @@ def _segmentation(model: LoadedModel, output: Any, note: str) -> Predictions:
         summary=f"Share of the pixels: {', '.join(parts)}{more}.",
         note=note,
     )
-
-
-def _segments(output: Any) -> Any:
-    return getattr(output, "logits", output)
 
 
 def _detection(model: LoadedModel, output: Any, note: str) -> Predictions:

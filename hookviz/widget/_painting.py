@@ -1,8 +1,4 @@
-"""One card's grid: pixels for the page and what is said beside them.
-
-In: an activation, drawing options, where the values come from. Out: a PNG and the card's facts.
-Must not know: widgets, messages, threads.
-"""
+"""One card's grid: pixels for the page and what is said beside them."""
 
 from __future__ import annotations
 
@@ -25,13 +21,10 @@ from hookviz.render import (
     GridOptions,
     channel_statistics,
     draw,
-    draw_statistics,
     fitted,
     page_count,
 )
 from hookviz.widget._layer_tree import shape_text
-
-__all__ = ["PICTURE_BYTES", "Origin", "PaintBox", "Painted", "draw_card"]
 
 PICTURE_BYTES = 96_000_000
 """PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
@@ -52,6 +45,10 @@ class Origin:
     categories: tuple[str, ...] = ()
 
 
+NOWHERE = Origin()
+"""Of values that nothing is known of."""
+
+
 @dataclass(frozen=True, eq=False)
 class Painted:
     """A picture and what goes with it.
@@ -68,9 +65,9 @@ class Painted:
 
 
 def draw_card(
-    activation: Activation, options: GridOptions, origin: Origin, *, statistics: bool = False
+    activation: Activation, options: GridOptions, origin: Origin
 ) -> tuple[Drawing, RenderError | None]:
-    """A card's drawing: the maps, or the statistics of the channels.
+    """A card's drawing.
 
     One view serves all cards: a card leaves out what its layer cannot follow, see `fitted`.
 
@@ -80,34 +77,29 @@ def draw_card(
     Raises:
         RenderError: The activation cannot be drawn in any such way.
     """
+    facts = origin.facts
 
     def drawn(chosen: GridOptions) -> Drawing:
+        wanted = chosen.show_input or chosen.overlay is not False
+        image = origin.background if wanted else None
+
+        def page(number: int) -> Drawing:
+            options = chosen.replace(page=number)
+            return draw(
+                activation, options, facts=facts, background=image, categories=origin.categories
+            )
+
         try:
-            return _draw(activation, chosen, origin, statistics)
+            return page(chosen.page)
         except RenderError:
             # Fewer channels have fewer pages.
-            page = min(chosen.page, page_count(activation, chosen, facts=origin.facts) - 1)
-            if page == chosen.page:
+            last = page_count(activation, chosen, facts=facts) - 1
+            if last >= chosen.page:
                 raise
-            return _draw(activation, chosen.replace(page=page), origin, statistics)
+            return page(last)
 
     drawing, _, refusal = fitted(options, drawn)
     return drawing, refusal
-
-
-def _draw(
-    activation: Activation, options: GridOptions, origin: Origin, statistics: bool
-) -> Drawing:
-    if statistics:
-        return draw_statistics(activation, options, facts=origin.facts)
-    wanted = options.show_input or options.overlay is not False
-    return draw(
-        activation,
-        options,
-        facts=origin.facts,
-        background=origin.background if wanted else None,
-        categories=origin.categories,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,14 +136,7 @@ class PaintBox:
         with self._lock:
             return sum(len(kept.painted.png) for kept in self._kept.values())
 
-    def paint(
-        self,
-        activation: Activation,
-        options: GridOptions,
-        origin: Origin,
-        *,
-        statistics: bool = False,
-    ) -> Painted:
+    def paint(self, activation: Activation, options: GridOptions, origin: Origin) -> Painted:
         """A card's picture, painted or kept from before; see `draw_card`.
 
         Raises:
@@ -159,13 +144,13 @@ class PaintBox:
         """
         # A run's records are made anew at its end around the tensors that arrived before it.
         what = (activation.label, activation.module_type, activation.axes)
-        key = (id(activation.tensor), what, id(origin), options, statistics)
+        key = (id(activation.tensor), what, id(origin), options)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and kept.shows(activation.tensor, origin):
                 self._kept.move_to_end(key)
                 return kept.painted
-        drawing, refusal = draw_card(activation, options, origin, statistics=statistics)
+        drawing, refusal = draw_card(activation, options, origin)
         png = drawing.png_bytes(compress_level=1)
         width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
         title = f"{activation.label} {activation.module_type}"

@@ -17,8 +17,6 @@ from hookviz.activation import Activation
 from hookviz.run import Run
 from hookviz.widget._painting import Origin
 
-__all__ = ["TENSOR_BYTES", "Captured", "Results", "return_memory"]
-
 TENSOR_BYTES = 500_000_000
 """Bytes of captured tensors that are kept of layers that are not ticked any more."""
 

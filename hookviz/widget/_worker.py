@@ -23,8 +23,6 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-__all__ = ["Cancelled", "Task", "Worker"]
-
 Cancelled = Callable[[], bool]
 Task = Callable[[Cancelled], object]
 

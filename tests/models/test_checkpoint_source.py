@@ -185,6 +185,8 @@ def test_timm_in_the_app_and_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     app = hookviz.explore("timm:resnet10t")  # loaded afterwards, as any model with a download
     try:
         assert app.choosing.weights("timm:resnet10t")[1][0] == "DEFAULT"
+        assert app.choosing.names("timm:resnet10t")[0] == "timm:resnet10t"
+        assert "timm:resnet10t" in app.choosing.names("timm:resnet 10")
         app.choosing.load("timm:resnet10t", "none")
     finally:
         app.close()

@@ -369,7 +369,7 @@ class TestModels:
 
     def test_names_weights_and_an_untrained_model(self, app: Explorer, page: Any) -> None:
         page.say("models")
-        names = page.last("models")[0]["names"]
+        names = [name for name, _ in page.last("models")[0]["names"]]
         assert names[0] == "net"
         assert "resnet18" in names
         page.say("weights", model="squeezenet1_1")
@@ -384,6 +384,31 @@ class TestModels:
         page.say("load", model="net", weights="auto")
         assert app.wait(30)
         assert app.model.name == "net"
+
+    @pytest.mark.parametrize(
+        ("search", "first"),
+        [
+            ("resnet 50", ["resnet50", "deeplabv3_resnet50"]),
+            ("NE", ["net", "resnet101"]),
+            ("vgg1?", ["vgg11", "vgg13"]),
+            ("~/runs/best.ckpt", ["~/runs/best.ckpt"]),
+            ("C:\\models\\net.pt", ["C:\\models\\net.pt"]),
+            ("resnet99", []),
+        ],
+    )
+    def test_the_list_is_searched_and_takes_what_a_model_source_takes(
+        self, app: Explorer, page: Any, search: str, first: list[str]
+    ) -> None:
+        page.say("models", search=search)
+        answer = page.last("models")[0]
+        assert [name for name, _ in answer["names"]][:2] == first
+        assert (answer["search"], answer["current"]) == (search, "net")
+
+    def test_models_on_this_machine_are_marked(self, app: Explorer, page: Any) -> None:
+        page.say("models", search="")
+        here = dict(page.last("models")[0]["names"])
+        assert here["net"]
+        assert here["vgg16"]
 
     @pytest.mark.parametrize(
         ("content", "part"),
@@ -417,7 +442,7 @@ class TestModels:
         handle.remove()
         assert found.rows["conv"]["s"] == ["6×24×24"]
         assert found.rows["relu"]["c"] == 2
-        assert found.sizes["conv"] == 6 * 24 * 24 * 4
+        assert sum(found.rows["conv"]["b"]) == 6 * 24 * 24 * 4
         assert "unused" not in found.rows
         assert found.order["relu#1"] < found.order["deep#1"] < found.order["relu#2"]
         assert seen == []
@@ -509,6 +534,10 @@ class TestExport:
         )
         assert app.wait(30)
         assert len(list(Path(app.export_result["path"]).glob("*_ch*.png"))) == 2
+        page.say("export", scope="ticked", what=["svg", "pdf"], key="conv#1", folder=str(tmp_path))
+        assert app.wait(60)
+        kinds = [p.suffix for p in Path(app.export_result["path"]).iterdir()]
+        assert (kinds.count(".svg"), kinds.count(".pdf")) == (2, 2)
         app.layers = ["fc"]
         page.say(
             "export", scope="all", what=["grids", "values"], values="npz", folder=str(tmp_path)
