@@ -195,7 +195,7 @@ def correlation(maps: Tensor, reference: int) -> Numbers:
 
 def percentiles(
     maps: Tensor, shares: Sequence[float], *, magnitude: bool = False
-) -> tuple[float, ...] | None:
+) -> list[float] | None:
     """Percentiles of all finite values, by nearest rank; None where none is finite.
 
     Args:
@@ -223,7 +223,7 @@ def percentiles(
         ends = fetch(values.sort().values[ranks])  # kthvalue is refused there
     else:
         ends = fetch(torch.stack([values.kthvalue(rank + 1).values for rank in ranks]))
-    return tuple(map(float, ends))
+    return [float(end) for end in ends]
 
 
 def _in_main_memory(tensor: Tensor) -> bool:
