@@ -175,6 +175,12 @@ class Subject:
         """What the colors stand for."""
         return scaling(self.arranged, self.extents, self.options)
 
+    @property
+    def flagged(self) -> bool:
+        """Whether some value has no place between the ends of the scale."""
+        scale = self.scaling
+        return not self.extents.all_finite or scale.below > 0 or scale.above > 0
+
     @cached_property
     def table(self) -> ColorTable:
         """The colors."""

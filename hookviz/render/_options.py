@@ -6,7 +6,7 @@ import json
 import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
@@ -229,12 +229,11 @@ class GridOptions:
         Raises:
             RenderError: A name or a value is not legal.
         """
-        _known(changes)
-        return replace(self, **changes)
+        return GridOptions.of(**{**vars(self), **changes})
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys; ``from_json`` gives equal options back."""
-        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
+        return json.dumps(vars(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> GridOptions:
@@ -272,20 +271,16 @@ class GridOptions:
         Raises:
             RenderError: A name or a value is not legal.
         """
-        _known(values)
+        names = [field.name for field in fields(cls)]
+        for name in values:
+            if name == "layout":
+                raise RenderError("The drawing option 'layout' is called 'axes'.")
+            if name not in names:
+                raise RenderError(
+                    f"There is no drawing option {name!r}.",
+                    remedy=did_you_mean(name, names) or f"Legal are {', '.join(names)}.",
+                )
         return cls(**cast("dict[str, Any]", values))
-
-
-def _known(values: Any) -> None:
-    names = [field.name for field in fields(GridOptions)]
-    for name in values:
-        if name == "layout":
-            raise RenderError("The drawing option 'layout' is called 'axes'.")
-        if name not in names:
-            raise RenderError(
-                f"There is no drawing option {name!r}.",
-                remedy=did_you_mean(name, names) or f"Legal are {', '.join(names)}.",
-            )
 
 
 def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
