@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookviz.activation import Activation, Kind
-from hookviz.capture._leaves import describe, leaves
+from hookviz.capture._leaves import Leaves, describe, leaves
 from hookviz.capture._module_hooks import Owner
 from hookviz.capture._snapshot import CannotKeep, Snapshot
 from hookviz.capture._store import Hooked, Store, ThreadLog, graph_task
@@ -88,7 +88,7 @@ def input_hook(
         log = store.enter((args, kwargs), training=module.training)
         if log is None:
             return
-        found: list[tuple[str, Tensor]] = []
+        found: Leaves = []
         # Waiting from the start: where copying fails, what was copied so far is kept.
         log.pending.append((hooked.index, type(module).__name__, found))
         for path, tensor in named_inputs(args, kwargs, names):
@@ -115,11 +115,9 @@ def named_arguments(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -
     return {**dict(zip(names(len(args)), args, strict=True)), **(kwargs or {})}
 
 
-def named_inputs(
-    args: Any, kwargs: Any, names: Callable[[int], list[str]]
-) -> list[tuple[str, Tensor]]:
+def named_inputs(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> Leaves:
     """The tensors of a call's arguments under the names of its parameters."""
-    found: list[tuple[str, Tensor]] = []
+    found: Leaves = []
     for name, value in named_arguments(args, kwargs, names).items():
         found += leaves(value, name)
     return found
