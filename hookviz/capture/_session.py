@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -24,8 +25,8 @@ from hookviz.capture._gradients import GradientHooks
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
-    Owner,
     StaysHere,
+    belongs_to,
     bypass_compiled,
     is_tracing,
     set_forward_hook,
@@ -356,9 +357,9 @@ class Capture(StaysHere, CaptureResults):
                 if "input_gradient" in asked:
                     undo(set_pre_hook(layer, grads.input_hook(hooked, names)))
             gradient = partial(grads.after_call, hooked) if graded else None
-            owner = Owner(layer, traced=traced)
-            hook = output_hook(store, hooked, owner, snapshot, asked, each, gradient, after)
-            undo(set_forward_hook(layer, hook, owner))
+            acts_for, own = belongs_to(layer, traced=traced), weakref.ref(layer)
+            hook = output_hook(store, hooked, own, acts_for, snapshot, asked, each, gradient, after)
+            undo(set_forward_hook(layer, hook, asks=True))
         if self._stopper is not None:
             for block, hook in self._stopper.block_hooks(store):
                 undo(set_forward_hook(block, hook))
