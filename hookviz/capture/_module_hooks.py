@@ -118,7 +118,7 @@ def set_forward_hook(
         A function that takes the hook off; again is harmless.
     """
     handle = module.register_forward_hook(_Hook(act if asks else _for_its_own(module, act)))
-    return _placed(handle, module._forward_hooks)  # noqa: SLF001 - see the module docstring
+    return _placed(handle)
 
 
 def set_pre_hook(
@@ -136,8 +136,7 @@ def set_pre_hook(
         A function that takes the hook off; again is harmless.
     """
     handle = module.register_forward_pre_hook(_Hook(_for_its_own(module, act)), with_kwargs=True)
-    hooks, notes = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs  # noqa: SLF001 - see the module docstring
-    return _placed(handle, hooks, notes)
+    return _placed(handle)
 
 
 def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
@@ -149,37 +148,39 @@ def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
     return tensor.register_hook(_Hook(act))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
-def _placed(handle: Any, *dicts: Any) -> Callable[[], None]:
+def _placed(handle: Any) -> Callable[[], None]:
     """Let the dicts that a hook of ours was put into leave all of ours out of what copies them.
 
     Args:
-        handle: torch's handle.
-        dicts: The dict of hooks, and torch's notes beside it; held weakly, as they hold us.
+        handle: torch's handle; it refers weakly to the dict of hooks and to the notes beside it.
 
     Returns:
         A function that takes the hook off; again is harmless.
     """
-    refs = [weakref.ref(entries) for entries in dicts]
+    refs = (handle.hooks_dict_ref, *handle.extra_dict_ref)
+    for ref in refs:
+        entries = ref()
+        if entries and not entries.__dict__:
+            entries.__dict__["__reduce_ex__"] = partial(_reduced, ref, refs[0])
+    return partial(_take_off, handle, refs)
 
-    def ours() -> set[int]:
-        hooks: dict[int, Any] = refs[0]() or {}
-        return {key for key, hook in list(hooks.items()) if isinstance(hook, _Hook)}
 
-    def reduced(ref: weakref.ref[Any], protocol: Any) -> Any:
-        left_out = ours()
-        others = OrderedDict((k, v) for k, v in (ref() or {}).items() if k not in left_out)
-        return others.__reduce_ex__(protocol)
-
-    for ref, entries in zip(refs, dicts, strict=True):
-        entries.__dict__.setdefault("__reduce_ex__", partial(reduced, ref))
-
-    def remove() -> None:
-        handle.remove()
-        for entries in [ref() for ref in refs] if not ours() else []:
+def _take_off(handle: Any, refs: tuple[Callable[[], Any], ...]) -> None:
+    handle.remove()
+    if not _ours(refs[0]):
+        for entries in [ref() for ref in refs]:
             if entries is not None:
-                entries.__dict__.pop("__reduce_ex__", None)
+                entries.__dict__.clear()
 
-    return remove
+
+def _ours(hooks: Callable[[], Any]) -> list[int]:
+    return [key for key, hook in list((hooks() or {}).items()) if isinstance(hook, _Hook)]
+
+
+def _reduced(entries: Callable[[], Any], hooks: Callable[[], Any], protocol: Any) -> Any:
+    ours = _ours(hooks)
+    others = OrderedDict((k, v) for k, v in (entries() or {}).items() if k not in ours)
+    return others.__reduce_ex__(protocol)
 
 
 _SLOT = "_compiled_call_impl"
