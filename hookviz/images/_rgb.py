@@ -150,11 +150,8 @@ def _levels(
         return numbers_to_levels(numbers, 0, 4095 if bits == 12 else 65535), []
     low, high, odd = _finite_range(numbers)
     notes = [f"{odd:,} values were not finite (NaN is shown black)."] if odd else []
-    if mode == "I":
-        full = 65535 if sixteen else 255 if low >= 0 and high <= 255 else 0
-    else:
-        full = 1 if low >= 0 and high <= 1 else 0
-    if full:
+    full = 1 if mode == "F" else 65535 if sixteen else 255
+    if low >= 0 and high <= full:
         return numbers_to_levels(numbers, 0, full), notes
     if low == high:
         notes.append(f"All values are {low:g}; the image is shown mid-grey.")
