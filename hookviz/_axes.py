@@ -105,18 +105,14 @@ class Hints:
     Attributes:
         module_type: Class name of the layer; "" for a bare tensor.
         layer: Its dotted name.
-        leaf: Path of the tensor in a nested output.
         input_size: (height, width) of what the network saw, in pixels.
-        grid: (rows, columns) of the patch grid, where the user gives it.
         rows_sum_to_one: The last axis holds shares, as attention weights do.
         known: What the run found out; None for a tensor that comes from no run.
     """
 
     module_type: str = ""
     layer: str = ""
-    leaf: str = ""
     input_size: tuple[int, int] | None = None
-    grid: tuple[int, int] | None = None
     rows_sum_to_one: bool = False
     known: KnownAxes | None = None
 

@@ -68,10 +68,7 @@ def _shape(activation: Activation) -> list[int]:
 def _figures(layer: SingleChannels) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of a layer as a whole, and of each of its channels in their own order."""
     arranged, found = layer.arranged, layer.extents
-    values = arranged.maps
-    if arranged.apart is not None:  # class tokens belong to their channel
-        values = torch.cat((values.flatten(1), arranged.apart), dim=1).unsqueeze(1)
-    means = _means(values, found)
+    means = _means(arranged.values, found)
     good = found.size - (found.nan + found.posinf + found.neginf)
     whole = found.whole or (float("nan"), float("nan"))
     with np.errstate(invalid="ignore"):
@@ -101,7 +98,7 @@ def _means(maps: Tensor, found: Extents) -> NDArray[np.float64]:
     if found.all_finite and maps.dtype in _NARROW and maps.device.type == "cpu":
         sums: NDArray[np.float64] = maps.flatten(1).sum(1, dtype=torch.float64).numpy()
         return sums / found.size
-    return moments(maps, found).mean
+    return moments(maps).mean
 
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.uint8)

@@ -16,26 +16,24 @@ from typing import cast
 import numpy as np
 import torch
 import torch.nn.functional as F
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz._text import shape_text
 from hookviz.activation import Activation, Kind
 from hookviz.errors import RenderError
-from hookviz.render._arrange import Arranged, arrange, choose_channels, page_of, pages_of
+from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._artists import add_mosaic
 from hookviz.render._bars import channel_name, draw_list, draw_profile
-from hookviz.render._glyphs import Face
-from hookviz.render._kinds import Drawing, FigureKind, Subject, register
-from hookviz.render._levels import take, to_levels
+from hookviz.render._draw import Drawing, Subject
+from hookviz.render._kinds import FigureKind, register
+from hookviz.render._levels import Scaling, scaling, take, to_levels
+from hookviz.render._maps import TileGrid, choose_grid, compose, enlarge, pixel_sentence
 from hookviz.render._measure import Extents, extents, fetch, joined, widened
-from hookviz.render._number_format import value
 from hookviz.render._options import GridOptions
-from hookviz.render._palette import ColorTable, choose_cmap, color_table, colored
-from hookviz.render._scaling import Scaling, scaling
-from hookviz.render._sheet import Sheet, bar_width, legend_of, page_sentence, pixel_sentence
-from hookviz.render._tile_grid import TileGrid, choose_grid, compose, enlarge
+from hookviz.render._palette import ColorTable, choose_cmap, color_table, colored, packed_color
+from hookviz.render._sheet import Legend, Sheet, bar_width, legend_of, page_sentence
+from hookviz.render._text import Face, value
 
 _FINER = 16  # times: a smaller difference would show fewer than 8 of the 128 colors of its sign
 _MINUS = "b − a"
@@ -110,7 +108,7 @@ def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
     one, other = a.maps, b.maps
     shapes = f"a has shape {shape_text(a.shape)}, b has {shape_text(b.shape)}"
     if one.shape[0] != other.shape[0]:
-        raise RenderError(f"The numbers of {a.channel_noun}s differ: {shapes}.")
+        raise RenderError(f"The numbers of {a.figure_kind.channel_noun}s differ: {shapes}.")
     if one.dim() != other.dim() or (one.shape[1] == 1) != (other.shape[1] == 1):
         raise RenderError(f"The two are different kinds of tensors: {shapes}.")
     if one.device != other.device:
@@ -155,7 +153,7 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
     dtype = one.dtype if one.dtype == other.dtype else f"{one.dtype} | {other.dtype}"
     return replace(
         one,
-        kind="comparison",
+        kind="comparison" if a[0].numel() > 1 else "comparison-bars",
         maps=_difference(a, b, relative=options.relative),
         beside=(a, b),
         apart=None,
@@ -204,113 +202,92 @@ class _Page:
 
     Attributes:
         subject: What is drawn.
-        channels: Those on the page.
         ab: The extents of ``a`` and ``b``, all channels.
-        apart: The extents of the difference.
         scales: Of ``a``, of ``b`` and of the difference.
         tables: Their colors.
+        sentences: What the figure says, so far.
     """
 
     subject: Subject
-    channels: tuple[int, ...]
     ab: Extents
-    apart: Extents
     scales: tuple[Scaling, Scaling, Scaling]
     tables: tuple[ColorTable, ColorTable, ColorTable]
+    sentences: tuple[str, ...]
 
     @property
     def joint(self) -> bool:
         """Whether all three share a scale."""
         return self.scales[0] is self.scales[2]
 
+    def legend(self) -> Legend:
+        """The colors of what has no place on the scales."""
+        found = joined(self.ab, self.subject.extents)
+        return legend_of(found, self.scales[0], self.tables[2])
+
 
 def draw_comparison(subject: Subject) -> Drawing:
     """One page: ``a``, ``b`` and b − a of each channel side by side."""
-    arranged, options = subject.arranged, subject.options
-    subject.behind()  # a comparison has no place on the image
-    vector = arranged.maps[0].numel() == 1
+    arranged, options, apart = subject.arranged, subject.options, subject.extents
+    subject.behind  # noqa: B018  # a comparison has no place on the image
     a, b = (extents(part) for part in arranged.beside)
-    ab, apart = joined(a, b), extents(arranged.maps)
-    chosen = choose_channels(arranged, apart, options)
-    channels = page_of(chosen, options, paged=not vector)
+    ab = joined(a, b)
     base, own = _scales(arranged, ab, apart, options)
-    tables = (
+    first, second = (
         color_table(choose_cmap(options.cmap, options.style, symmetric=scale.symmetric))
-        for scale in (base, base, own)
+        for scale in (base, own)
     )
-    page = _Page(subject, channels, ab, apart, (base, base, own), tuple(tables))  # type: ignore[arg-type]
-    pages = 1 if vector else pages_of(len(chosen), options, paged=True)
     sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
     sentence = base.sentence.replace("for the layer", f"for a, b and {_MINUS}")
-    if not page.joint:
+    if base is not own:
         sentence = f"a and b: {base.sentence.replace(' for the layer', '')}; {own.sentence}"
-    said = [
-        _chosen_sentence(page, len(chosen), pages, vector=vector),
+    sentences = (
+        re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", page_sentence(subject)),
         *(f"{name} = {side}" for name, side in zip("ab", sides, strict=True) if side),
         *sentence.split("; "),
         f"axes {arranged.statement}",
         *arranged.notes,
         "a and b are the same" if apart.whole == (0.0, 0.0) and apart.all_finite else "",
-    ]
-    draw = _draw_values if vector else _draw_tiles
-    figure, places = draw(page, said)
-    return subject.drawing(
-        figure,
-        apart,
-        channels,
-        cmap=page.tables[2].name,
-        scale=replace(own, sentence=sentence),
-        pages=pages,
-        total=len(chosen),
-        places=places,
     )
+    page = _Page(subject, ab, (base, base, own), (first, first, second), sentences)
+    sheet = Sheet(subject)
+    places: Places = ()
+    if subject.kind.paged:
+        places = _draw_tiles(page, sheet)
+    else:
+        _draw_values(page, sheet)
+    scale = replace(own, sentence=sentence)
+    return subject.drawing(sheet.close(), cmap=second.name, scale=scale, places=places)
 
 
-register(
-    FigureKind(
-        "comparison", draw_comparison, record="comparison", arrange=_arrange,
-        value_noun="activation",
-    )
-)  # fmt: skip
+register(FigureKind("comparison", draw_comparison, record="comparison", arrange=_arrange))
+register(FigureKind("comparison-bars", draw_comparison, "value", paged=False))
 
 
 Places = tuple[tuple[int, int, int, int], ...]
 
 
-def _chosen_sentence(page: _Page, total: int, pages: int, *, vector: bool) -> str:
-    arranged, options = page.subject.arranged, page.subject.options
-    text = page_sentence(arranged, len(page.channels), total, options, pages)
-    text = re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", text)
-    return re.sub(r"\bmaps?\b", "values", text, count=1) if vector else text
-
-
-def _draw_tiles(page: _Page, said: list[str]) -> tuple[Figure, Places]:
+def _draw_tiles(page: _Page, sheet: Sheet) -> Places:
     """Three tiles for each channel."""
-    arranged, options = page.subject.arranged, page.subject.options
-    sheet = Sheet(options)
+    subject, options = page.subject, page.subject.options
     bars = (page.scales[:1] if page.joint else (page.scales[0], page.scales[2])) * options.colorbar
     bar = sum(bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8) for scale in bars)
     grid, face = _plan(page, sheet, sheet.room - bar)
-    said.append(pixel_sentence(arranged, grid, options))
-    legend = legend_of(joined(page.ab, page.apart), page.scales[0], page.tables[2])
-    figure = sheet.open(page.subject.header(said, legend), grid.shape[0])
+    sentences = (*page.sentences, pixel_sentence(subject, grid))
+    sheet.open(sentences, grid.shape[0], page.legend())
     left, top = sheet.margin, sheet.top
-    add_mosaic(figure, _mosaic(page, grid, sheet), left, top).set_label("maps")
+    add_mosaic(sheet.figure, _mosaic(page, grid, sheet), left, top).set_label("maps")
     if face is not None:
         _label(page, grid, face, sheet)
     x = left + grid.shape[1] + sheet.px(8)
     names = ("a, b", _noun_short(options))
+    tall = min(grid.shape[0] - grid.strip, sheet.px(220))
     for scale, table, name in zip(bars, page.tables[1:], names, strict=False):
-        sheet.colorbar(
-            figure, x, top + grid.strip, min(grid.shape[0] - grid.strip, sheet.px(220)), table,
-            scale.ends, clipped=(scale.below > 0, scale.above > 0),
-        )  # fmt: skip
+        sheet.colorbar(x, top + grid.strip, tall, table, scale)
         if not page.joint and grid.strip:
             sheet.write(name, x, top + grid.strip - sheet.px(2.5), 7.0)
         x += bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8)
-    sheet.close(figure)
-    origins = (grid.origin(3 * position + 2) for position in range(len(page.channels)))
-    return figure, tuple((top + y, left + x, *grid.size) for y, x in origins)
+    origins = (grid.origin(3 * position + 2) for position in range(len(subject.channels)))
+    return tuple((top + y, left + x, *grid.size) for y, x in origins)
 
 
 def _noun_short(options: GridOptions) -> str:
@@ -319,46 +296,40 @@ def _noun_short(options: GridOptions) -> str:
 
 def _plan(page: _Page, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None]:
     """The grid, and the font of the labels; None where they do not fit."""
-    size = page.subject.arranged.maps.shape[-2:]
-    options, longest = page.subject.options, f"{max(page.channels)}  a"
-
-    def grid(strip: int) -> TileGrid:
-        count = 3 * len(page.channels)
-        return choose_grid(
-            count, (size[0], size[1]), room, strip=strip, ncols=options.ncols, group=3
-        )
-
-    for points, strip in ((7.0, 9.5), (6.0, 7.5)) * options.labels:
-        face, found = sheet.face(points), grid(sheet.px(strip))
+    subject = page.subject
+    longest = f"{max(subject.channels)}  a"
+    for points, strip in ((7.0, 9.5), (6.0, 7.5)) * subject.options.labels:
+        face, found = sheet.face(points), choose_grid(subject, room, sheet.px(strip), group=3)
         if face.width(longest) + 2 <= found.pitch[1]:
             return found, face
-    return grid(0), None
+    return choose_grid(subject, room, group=3), None
 
 
 def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
     """(height, width, 4) uint8, upside down in memory as the canvas wants it."""
-    arranged, index = page.subject.arranged, list(page.channels)
+    arranged, channels = page.subject.arranged, list(page.subject.channels)
     free = grid.scale == (0, 0)
     tiles = []
     for maps, scale, table in zip(
         (*arranged.beside, arranged.maps), page.scales, page.tables, strict=True
     ):
         levels = to_levels(
-            take(maps, page.channels), scale.low[index], scale.high[index], flagged=True,
+            take(maps, channels), scale.low[channels], scale.high[channels], flagged=True,
             size=grid.size if free else None, shrink=page.subject.options.shrink,
         )  # fmt: skip
-        colors = colored(levels.levels, levels.flags, table)
+        colors = colored(*levels, table)
         tiles.append(enlarge(colors, grid.size) if free else colors)
-    canvas = np.full(grid.shape, sheet.palette.ground, np.uint32)[::-1]
+    canvas = np.full(grid.shape, packed_color(sheet.palette.face))[::-1]
     compose(np.stack(tiles, 1).reshape(-1, *tiles[0].shape[1:]), grid, canvas)
     return canvas.view(np.uint8).reshape(*canvas.shape, 4)
 
 
 def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
     """The channel above ``a``, and which of the three a tile is."""
-    same = (page.apart.low == 0) & (page.apart.high == 0)
+    apart = page.subject.extents
+    same = (apart.low == 0) & (apart.high == 0)
     third = _noun_short(page.subject.options)
-    for position, channel in enumerate(page.channels):
+    for position, channel in enumerate(page.subject.channels):
         texts = (f"{channel}  a", "b", f"{third} = 0" if same[channel] else third)
         for part, text in enumerate(texts):
             y, x = grid.origin(3 * position + part)
@@ -367,37 +338,29 @@ def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
                 sheet.write(text, sheet.margin + x, base, face.points)
 
 
-def _draw_values(page: _Page, said: list[str]) -> tuple[Figure, Places]:
+def _draw_values(page: _Page, sheet: Sheet) -> None:
     """A vector: a profile of ``a``, of ``b`` and of the difference, and the largest by name."""
-    arranged, options = page.subject.arranged, page.subject.options
-    chosen = list(page.channels)
+    subject, noun = page.subject, _noun(page.subject.options)
+    arranged, chosen = subject.arranged, list(subject.channels)
     a, b, apart = (fetch(part.flatten())[chosen] for part in (*arranged.beside, arranged.maps))
     size = np.where(np.isnan(apart), np.inf, np.abs(apart))
-    named = np.argsort(-size, kind="stable")[: options.top or _NAMED]
-    sheet = Sheet(options)
+    named = np.argsort(-size, kind="stable")[: subject.options.top or _NAMED]
     line, profile, gap = sheet.px(13), sheet.px(70), sheet.px(28)
-    legend = legend_of(joined(page.ab, page.apart), page.scales[0], page.tables[2])
-    header = page.subject.header(said, legend)
-    figure = sheet.open(header, 3 * (profile + gap) + line * len(named))
+    sheet.open(page.sentences, 3 * (profile + gap) + line * len(named), page.legend())
     top = sheet.top
-    captions = ("a", "b", _noun(options))
-    for values, scale, name in zip((a, b, apart), page.scales, captions, strict=True):
+    for values, scale, name in zip((a, b, apart), page.scales, ("a", "b", noun), strict=True):
         low, high = scale.ends or (0.0, 0.0)
         ends = (min(0.0, low), max(0.0, high))
         sheet.write(name, sheet.margin, top + sheet.px(2), 7.5)
-        draw_profile(
-            sheet, figure, values, page.channels, ends, profile, page.tables[2], top + sheet.px(9)
-        )
+        draw_profile(sheet, values, subject.channels, ends, profile, top + sheet.px(9))
         top += profile + gap
-    sheet.write(f"largest {_noun(options)}", sheet.margin, top - sheet.px(2), 7.5)
-    count, categories = len(page.apart.low), page.subject.categories
+    sheet.write(f"largest {noun}", sheet.margin, top - sheet.px(2), 7.5)
+    count, categories = arranged.maps.shape[0], subject.categories
     names = [
         f"{channel_name(chosen[i], count, categories)}:  {value(a[i], 4)} → {value(b[i], 4)}"
         for i in named
     ]
-    draw_list(sheet, figure, names, apart[named], _reach(apart), top + sheet.px(3), line)
-    sheet.close(figure)
-    return figure, ()
+    draw_list(sheet, names, apart[named], _reach(apart), top + sheet.px(3), line)
 
 
 def _reach(values: NDArray[np.float64]) -> tuple[float, float]:

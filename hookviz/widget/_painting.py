@@ -216,5 +216,5 @@ def _span(
             found = channel_statistics(activation, facts=origin.facts)
         except RenderError:
             return None, None
-        low, high = found.low, found.high
+        low, high = found.whole or (math.nan, math.nan)
     return (None, None) if math.isnan(low) or math.isnan(high) else (low, high)
