@@ -29,7 +29,6 @@ from hookviz.capture._leaves import leaves
 from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
-from hookviz.errors import CaptureError
 
 
 @dataclass(eq=False, slots=True)
@@ -47,21 +46,6 @@ class Target:
     place: int
     call: int = 0
     order: int = 0
-
-
-def require_grad(name: str, tensor: Any) -> None:
-    """Refuse what can have no gradient, by name.
-
-    Raises:
-        CaptureError: It is no tensor, or does not require a gradient.
-    """
-    if not isinstance(tensor, Tensor):
-        raise CaptureError(f"'{name}' must be a tensor, not {type(tensor).__name__}.")
-    if not tensor.requires_grad:
-        raise CaptureError(
-            f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
-            remedy="Compute it with gradients switched on, or call requires_grad_() on it first.",
-        )
 
 
 def own_view(tensor: Tensor) -> Tensor:
@@ -220,10 +204,12 @@ class GradientHooks:
 
         return hook
 
-    def watch(self, run: Forward, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
+    def watch(self, name: str, tensor: Tensor) -> None:
         """Record the gradient of a tensor that the user names."""
+        run, hooked = self._store.run_here(), self._store.watch_as(name)
         target = self._listen(run, hooked, "Tensor", "output_gradient", "", 0, tensor)
-        target.call, target.order = call, order
+        run.watched[name] += 1
+        target.call, target.order = run.watched[name], next(run.counter)
 
     def _arrived(self, index: int) -> list[Target]:
         stack = self._waiting.get(get_ident())

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -17,9 +18,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from hookviz._meta import without_values
 from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
-from hookviz.capture._checks import check_choice, check_function
+from hookviz.capture._checks import check, check_choice, check_function
 from hookviz.capture._early_stop import Stopper
-from hookviz.capture._gradients import GradientHooks, require_grad
+from hookviz.capture._gradients import GradientHooks
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
@@ -34,7 +35,7 @@ from hookviz.capture._module_hooks import (
 from hookviz.capture._results import CaptureResults
 from hookviz.capture._snapshot import Copying, Transform
 from hookviz.capture._store import Hooked, Store
-from hookviz.capture._tree import LayerSelector, ModuleTree, select_from, type_name
+from hookviz.capture._tree import LayerSelectors, ModuleTree, select_from, type_name
 from hookviz.errors import CaptureError, HookvizError, LayerError
 
 
@@ -66,9 +67,8 @@ def in_eval_mode(module: nn.Module) -> Iterator[None]:
     try:
         try:
             module.eval()
-        except (
-            NotImplementedError
-        ):  # a program of torch.export, whose mode was settled in making it
+        except NotImplementedError:
+            # The mode of a program of torch.export was settled in making it.
             for one, _ in modes:
                 one.training = False
         yield
@@ -155,7 +155,7 @@ class Capture(StaysHere, CaptureResults):
     def __init__(
         self,
         module: nn.Module,
-        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+        layers: LayerSelectors,
         *,
         outputs: bool = True,
         inputs: bool = False,
@@ -185,13 +185,8 @@ class Capture(StaysHere, CaptureResults):
                     "supported.",
                     remedy="Use the Python module that it was scripted or traced from.",
                 )
-        kinds: dict[Kind, bool] = {
-            "output": outputs,
-            "input": inputs,
-            "output_gradient": gradients,
-            "input_gradient": input_gradients,
-        }
-        asked = frozenset(kind for kind, wish in kinds.items() if wish)
+        kinds: tuple[Kind, ...] = ("output", "input", "output_gradient", "input_gradient")
+        asked = frozenset(compress(kinds, (outputs, inputs, gradients, input_gradients)))
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
@@ -204,11 +199,8 @@ class Capture(StaysHere, CaptureResults):
             )
         check_function("on_activation", on_activation)
         check_function("cancelled", cancelled)
-        if not isinstance(stop_early, bool | Mapping):
-            raise CaptureError(
-                "stop_early must be True, False or a mapping from layers to numbers of calls, not "
-                f"{stop_early!r}."
-            )
+        legal = "True, False or a mapping from layers to numbers of calls"
+        check("stop_early", stop_early, legal, holds=isinstance(stop_early, bool | Mapping))
         check_choice("eval_mode", eval_mode, True, False, None)
         self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
         self._stopper: Stopper | None = None
@@ -322,14 +314,18 @@ class Capture(StaysHere, CaptureResults):
         """
         if not self._is_open or self._gradient_hooks is None:
             raise CaptureError("A tensor can be watched only while the capture is open.")
-        require_grad(name, tensor)
-        store = self._store
+        given: object = tensor
+        if not isinstance(given, Tensor):
+            raise CaptureError(f"'{name}' must be a tensor, not {type(given).__name__}.")
+        if not tensor.requires_grad:
+            raise CaptureError(
+                f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
+                remedy="Compute it with gradients switched on, or call requires_grad_() on it "
+                "first.",
+            )
         if name in self.layers:
             raise LayerError(f"'{name}' is a selected layer; watch the tensor under another name.")
-        hooked = store.watch_as(name)
-        run = store.run_here()
-        done = run.watched[hooked.index] = run.watched.get(hooked.index, 0) + 1
-        self._gradient_hooks.watch(run, hooked, tensor, next(run.counter), done)
+        self._gradient_hooks.watch(name, tensor)
         return tensor
 
     def clear(self) -> None:
@@ -338,11 +334,9 @@ class Capture(StaysHere, CaptureResults):
 
     def _set_hooks(self, store: Store) -> None:
         tree, asked, undo = self._tree, self._asked, self._hooks.callback
-        input_gradients = "input_gradient" in asked
-        snapshot = self._copying.snapshot()
-        grads = self._gradient_hooks = GradientHooks(
-            store, snapshot, self._on_activation, outputs="output_gradient" in asked
-        )
+        snapshot, each = self._copying.snapshot(), self._on_activation
+        grads = GradientHooks(store, snapshot, each, outputs="output_gradient" in asked)
+        self._gradient_hooks = grads
         if self._eval_mode:
             self._hooks.enter_context(in_eval_mode(tree.root))
         if self._cancelled is not None:
@@ -350,30 +344,24 @@ class Capture(StaysHere, CaptureResults):
             for name, layer in tree.modules.items():
                 if name not in tree.scripts:
                     undo(set_pre_hook(layer, ask))
-        stopper, traced = self._stopper, is_tracing()
+        after = None if self._stopper is None else self._stopper.after
+        graded = not asked.isdisjoint({"output_gradient", "input_gradient"})
+        traced = is_tracing()
         for hooked in self._chosen:
             layer = tree.modules[hooked.layer]
-            if "input" in asked or input_gradients:
+            if not asked.isdisjoint({"input", "input_gradient"}):
                 names = parameter_names(layer)
                 if "input" in asked:
                     undo(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
-                if input_gradients:
+                if "input_gradient" in asked:
                     undo(set_pre_hook(layer, grads.input_hook(hooked, names)))
-            graded = input_gradients or "output_gradient" in asked
+            gradient = partial(grads.after_call, hooked) if graded else None
             owner = Owner(layer, traced=traced)
-            hook = output_hook(
-                store,
-                hooked,
-                owner,
-                snapshot,
-                asked,
-                self._on_activation,
-                partial(grads.after_call, hooked) if graded else None,
-                None if stopper is None else stopper.after,
-            )
+            hook = output_hook(store, hooked, owner, snapshot, asked, each, gradient, after)
             undo(set_forward_hook(layer, hook, owner))
-        for block, hook in stopper.block_hooks(store) if stopper is not None else ():
-            undo(set_forward_hook(block, hook))
+        if self._stopper is not None:
+            for block, hook in self._stopper.block_hooks(store):
+                undo(set_forward_hook(block, hook))
         undo(watch_calls(tree.root, store))
         bypass_compiled([*tree.wrappers, *tree.modules.values()], undo)
 

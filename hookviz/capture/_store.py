@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -127,7 +127,7 @@ class Forward:
             them.
         recomputed: Layers of the checkpointed part that is being recomputed, with the targets of
             their gradients.
-        watched: How many tensors were watched under each index.
+        watched: How many tensors were watched under each name.
     """
 
     number: int
@@ -146,7 +146,7 @@ class Forward:
     grad_mode: bool = field(default_factory=torch.is_grad_enabled)
     unrecorded: list[tuple[int, int, int]] = field(default_factory=list)
     recomputed: list[tuple[int, list[Any]]] = field(default_factory=list)
-    watched: dict[int, int] = field(default_factory=dict)
+    watched: Counter[str] = field(default_factory=Counter)
 
 
 class Store:
