@@ -94,18 +94,3 @@ def as_options(text: str, command: click.Command) -> str:
         text = re.sub(rf"\b{option.name}=(?:'([^']*)'|(\w+))", rf"{flag} \1\2", text)
         text = text.replace(f"{flag} None", f"{flag} none")
     return text
-
-
-def columns(rows: list[tuple[str, ...]]) -> str:
-    """Rows of text as aligned columns, the first row being the heads.
-
-    Examples:
-        >>> print(columns([("layer", "type"), ("conv1", "Conv2d")]))
-        layer  type
-        conv1  Conv2d
-    """
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )

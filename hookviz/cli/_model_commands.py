@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import error_text, shape_text
-from hookviz.cli._errors import SentenceCommand, as_options, columns
+from hookviz._text import columns, error_text, shape_text
+from hookviz.cli._errors import SentenceCommand, as_options
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -35,20 +35,29 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _load(model: str, weights: str, device: str) -> LoadedModel:
+def load(model: str, weights: str, device: str, said: set[str] | None = None) -> LoadedModel:
+    """The model; what the user should know of its weights goes to stderr, once.
+
+    Args:
+        model: A name or a file.
+        weights: As the option --weights says.
+        device: As the option --device says.
+        said: What was said before; takes in what is said now.
+    """
     from hookviz.models import load_model
 
     loaded = load_model(model, weights=weights, device=device)
-    if loaded.report is not None:
-        click.echo(loaded.report.table(), err=True)
-    if loaded.note:
-        _advise(loaded.note)
+    said = set() if said is None else said
+    for text in (loaded.report.table() if loaded.report else "", _with_options(loaded.note)):
+        if text and text not in said:
+            click.echo(text, err=True)
+            said.add(text)
     return loaded
 
 
-def _advise(text: str) -> None:
-    """Says what concerns a model, with this command's options in place of arguments."""
-    click.echo(as_options(text, click.get_current_context().command), err=True)
+def _with_options(text: str) -> str:
+    """A sentence about a model with the command's options in place of Python's arguments."""
+    return as_options(text, click.get_current_context().command)
 
 
 def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
@@ -83,7 +92,7 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         # What needs no download may have other layers: the bundled VGG16, a checkpoint.
         loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
-        loaded = _load(model, weights, device)
+        loaded = load(model, weights, device)
     seen: dict[str, list[Activation]] = {}
     for one in [] if image is None else _shapes(loaded, image):
         seen.setdefault(one.layer, []).append(one)
@@ -110,7 +119,7 @@ def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
     from hookviz.images import network_input, read_image
     from hookviz.models import feed
 
-    picture = read_image(_image_source(image))
+    picture = read_image(image_source(image))
     received = network_input(picture, model.preprocess, device=model.device, dtype=model.dtype)
     args, kwargs = feed(model, received.tensor)
     try:
@@ -120,7 +129,7 @@ def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
         return _run(model, picture, everything, transform=lambda t: t.to("meta")).activations
 
 
-def _image_source(image: str) -> Any:
+def image_source(image: str) -> Any:
     """A path, or a bundled sample where no such file exists."""
     from hookviz.images import sample_image, sample_images
 
@@ -170,7 +179,8 @@ def _parts(formats: tuple[str, ...]) -> set[str]:
     return {"grids" if form == "png" else form for form in formats}
 
 
-def _say(result: ExportResult) -> None:
+def say(result: ExportResult) -> None:
+    """What an export left out and where it is."""
     for note in result.notes:
         click.echo(note, err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
@@ -221,8 +231,8 @@ def maps(
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
-    picture = read_image(_image_source(image))
-    loaded = _load(model, weights, device)
+    picture = read_image(image_source(image))
+    loaded = load(model, weights, device)
     count = len(select_layers(loaded.module, names))
     with tqdm(total=count, desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
         run = _run(loaded, picture, names, on_activation=lambda _activation: bar.update(1))
@@ -246,8 +256,8 @@ def maps(
             values=values or "npz",
             progress=progress,
         )
-    _advise(str(run.predictions))
-    _say(result)
+    click.echo(_with_options(str(run.predictions)), err=True)
+    say(result)
 
 
 @click.command(cls=SentenceCommand)
@@ -272,9 +282,9 @@ def filters(
 
     names = _selected(layers, model)
     options = GridOptions().replace(**drawing)
-    loaded = _load(model, weights, device)
+    loaded = load(model, weights, device)
     records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]
-    _say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
+    say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
 
 
 @click.command(cls=SentenceCommand)
@@ -286,9 +296,7 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     from hookviz.run import reproduce as draw_again
 
     try:
-        outcome = draw_again(
-            png, model=model, image=None if image is None else _image_source(image)
-        )
+        outcome = draw_again(png, model=model, image=None if image is None else image_source(image))
     except HookvizError as error:
         remedies = {
             "model-not-at-hand": "Draw it again from Python, where the model can be passed.",

@@ -130,7 +130,7 @@ def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
 
 
 def _difference(a: Tensor, b: Tensor, *, relative: bool) -> Tensor:
-    """B − a; values that are alike, infinities too, differ by 0."""
+    """The difference b − a; values that are alike, infinities too, differ by 0."""
     narrow = all(t.dtype in (torch.float32, torch.float16, torch.bfloat16) for t in (a, b))
     one, other = (t.float() if narrow else widened(t) for t in (a, b))
     difference = torch.where(one == other, 0.0, other - one)

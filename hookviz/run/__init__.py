@@ -37,6 +37,7 @@ __all__ = [
     "filters",
     "has_filters",
     "layer_weights",
+    "loaded_model",
     "reproduce",
     "run_model",
 ]
