@@ -16,7 +16,7 @@ import torch
 
 import hookviz
 from hookviz.activation import Activation
-from hookviz.render import FigureFacts, GridOptions, draw, draw_statistics, shared_range
+from hookviz.render import FigureFacts, GridOptions, draw, shared_range
 
 DARK = GridOptions(style="dark")
 LIGHT = GridOptions(style="light")
@@ -85,9 +85,11 @@ def vgg16(gallery: Gallery, photo) -> None:
     if gallery.wants("vgg16_14"):
         facts = FigureFacts("vgg16", "bundled", True, "chelsea.png", (224, 224))
         gallery.hang("vgg16_14_features0_statistics",
-                     draw_statistics(run.select("features.0"), LIGHT, facts=facts))  # fmt: skip
+                     draw(run.select("features.0"), LIGHT.replace(figure="statistics"),
+                          facts=facts))  # fmt: skip
         gallery.hang("vgg16_15_features30_statistics_dark",
-                     draw_statistics(run.select("features.30"), DARK, facts=facts))  # fmt: skip
+                     draw(run.select("features.30"), DARK.replace(figure="statistics"),
+                          facts=facts))  # fmt: skip
         low, high = shared_range(run.activations[:2])
         shared = LIGHT.replace(scale="shared", vmin=low, vmax=high, per_page=16)
         gallery.hang("vgg16_16_shared_scale", draw(run.select("features.1"), shared, facts=facts))

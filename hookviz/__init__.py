@@ -11,27 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from hookviz.version import __version__
 
-_HOME = {
-    "Activation": "hookviz.activation",
-    "Capture": "hookviz.capture",
-    "FeatureExtractor": "hookviz.capture",
-    "VerboseExecution": "hookviz.capture",
-    "clip_gradients": "hookviz.capture",
-    "list_layers": "hookviz.capture",
-    "LoadedModel": "hookviz.models",
-    "load_model": "hookviz.models",
-    "Picture": "hookviz.images",
-    "Preprocessing": "hookviz.images",
-    "read_image": "hookviz.images",
-    "sample_image": "hookviz.images",
-    "feature_grid": "hookviz.render",
-    "Run": "hookviz.run",
-    "feature_maps": "hookviz.run",
-    "filters": "hookviz.run",
-    "reproduce": "hookviz.run",
-    "HookvizError": "hookviz.errors",
-    "explore": "hookviz.widget",
+_NAMES = {
+    "hookviz.activation": "Activation",
+    "hookviz.capture": "Capture FeatureExtractor VerboseExecution clip_gradients list_layers",
+    "hookviz.models": "LoadedModel load_model",
+    "hookviz.images": "Picture Preprocessing read_image sample_image",
+    "hookviz.render": "feature_grid",
+    "hookviz.run": "Run feature_maps filters reproduce",
+    "hookviz.comparison": "Comparison compare",
+    "hookviz.errors": "HookvizError",
+    "hookviz.widget": "explore",
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from hookviz.activation import Activation as Activation
@@ -40,6 +31,8 @@ if TYPE_CHECKING:
     from hookviz.capture import VerboseExecution as VerboseExecution
     from hookviz.capture import clip_gradients as clip_gradients
     from hookviz.capture import list_layers as list_layers
+    from hookviz.comparison import Comparison as Comparison
+    from hookviz.comparison import compare as compare
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing

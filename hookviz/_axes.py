@@ -27,25 +27,16 @@ __all__ = [
 ]
 
 _AXES = {
-    ("maps", 4): "NCHW",
-    ("maps", 3): "CHW",
-    ("maps", 2): "HW",
-    ("channels-last", 4): "NHWC",
-    ("channels-last", 3): "HWC",
-    ("tokens", 3): "NTD",
-    ("tokens", 2): "TD",
-    ("vector", 2): "NC",
-    ("vector", 1): "C",
-    ("signal", 3): "NCL",
-    ("signal", 2): "CL",
-    ("volume", 5): "NCTHW",
-    ("volume", 4): "CTHW",
-    ("volume-channels-last", 5): "NTHWC",
-    ("volume-channels-last", 4): "THWC",
-    ("attention", 4): "NAQK",
-    ("attention", 3): "NQK",
-    ("attention", 2): "QK",
+    "maps": ("NCHW", "CHW", "HW"),
+    "channels-last": ("NHWC", "HWC"),
+    "tokens": ("NTD", "TD"),
+    "vector": ("NC", "C"),
+    "signal": ("NCL", "CL"),
+    "volume": ("NCTHW", "CTHW"),
+    "volume-channels-last": ("NTHWC", "THWC"),
+    "attention": ("NAQK", "NQK", "QK"),
 }
+_LAYOUT_OF = {axes: layout for layout, ways in _AXES.items() for axes in ways} | {"NDT": "tokens"}
 # Types that normalise or mix their last axis: on (N, H, W, C) they leave no doubt.
 _LAST = (
     "Linear", "LayerNorm", "SwinTransformerBlock", "PatchMerging", "ShiftedWindowAttention",
@@ -64,10 +55,6 @@ _TOKENS = (
     "RMSNorm",
 )  # fmt: skip
 _MOST_APART = 16  # class, distillation and register tokens: the most that known models have is 9
-_LAYOUT_OF = {
-    "NCHW": "maps", "NHWC": "channels-last", "CHW": "maps", "NTD": "tokens", "NDT": "tokens",
-    "TD": "tokens", "NCTHW": "volume", "NTHWC": "volume-channels-last",
-}  # fmt: skip
 _FEWEST_PLACES = 12  # fewer say too little in a trial
 
 
@@ -118,18 +105,14 @@ class Hints:
     Attributes:
         module_type: Class name of the layer; "" for a bare tensor.
         layer: Its dotted name.
-        leaf: Path of the tensor in a nested output.
         input_size: (height, width) of what the network saw, in pixels.
-        grid: (rows, columns) of the patch grid, where the user gives it.
         rows_sum_to_one: The last axis holds shares, as attention weights do.
         known: What the run found out; None for a tensor that comes from no run.
     """
 
     module_type: str = ""
     layer: str = ""
-    leaf: str = ""
     input_size: tuple[int, int] | None = None
-    grid: tuple[int, int] | None = None
     rows_sum_to_one: bool = False
     known: KnownAxes | None = None
 
@@ -178,22 +161,22 @@ def read_axes(shape: tuple[int, ...], layout: str = "auto", hints: Hints | None 
         >>> read_axes((1, 64, 56, 56)).axes, read_axes((1, 56, 56, 96)).axes
         ('NCHW', 'NHWC')
     """
-    hints = hints or Hints()
-    written = _written(shape)
+    hints, shape = hints or Hints(), tuple(shape)
     if 0 in shape:
-        raise RenderError(f"A tensor of shape {written} holds no values to draw.")
+        raise RenderError(f"A tensor of shape {shape} holds no values to draw.")
     if not shape:
         raise RenderError("A single number (shape ()) is no picture; read its value instead.")
     if layout != "auto":
-        axes = _AXES.get((layout, len(shape)))
-        if axes is None:
-            legal = sorted({name for name, count in _AXES if count == len(shape)})
-            offer = ", ".join(map(repr, legal)) or "none, for so many axes"
-            raise RenderError(f"axes={layout!r} does not fit shape {written}; legal: {offer}.")
-        return Reading(layout, axes, "as asked")
+        fitting = {
+            name: axes for name, ways in _AXES.items() for axes in ways if len(axes) == len(shape)
+        }
+        if layout not in fitting:
+            offer = ", ".join(map(repr, sorted(fitting))) or "none, for so many axes"
+            raise RenderError(f"axes={layout!r} does not fit shape {shape}; legal: {offer}.")
+        return Reading(layout, fitting[layout], "as asked")
     if len(shape) > 5:
         raise RenderError(
-            f"A tensor of shape {written} has {len(shape)} axes; hookviz draws 1 to 5.",
+            f"A tensor of shape {shape} has {len(shape)} axes; hookviz draws 1 to 5.",
             remedy="Choose a part of it, for example tensor[:, 0].",
         )
     known = hints.known
@@ -390,7 +373,3 @@ def _alike(size: tuple[int, ...], ratio: float) -> bool:
 def _named_attention(hints: Hints) -> bool:
     words = (hints.module_type + "." + hints.layer).lower()
     return "attn" in words or "attention" in words or "softmax" in words
-
-
-def _written(shape: tuple[int, ...]) -> str:
-    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"

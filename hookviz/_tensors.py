@@ -2,7 +2,7 @@
 
 Every place that reads values (a file, a figure, a hash, an image) goes through `dense`, so that
 all of them accept the same kinds of tensor. Must not know: any other part of hookviz but its
-errors, nor any library but torch.
+errors and its words for sentences, nor any library but torch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hookviz._text import error_text
 from hookviz.errors import HookvizError
 
 
@@ -51,7 +52,7 @@ def dense(tensor: Tensor, device: str | torch.device | None = None) -> Tensor:
             raise TypeError("it is a fake tensor, or its memory was freed")
         return plain if device is None else plain.to(device)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
         raise HookvizError(
-            f"The values of a {tensor.dtype} tensor ({tensor.layout}) cannot be read: {first}"
+            f"The values of a {tensor.dtype} tensor ({tensor.layout}) cannot be read: "
+            f"{error_text(error)}"
         ) from error

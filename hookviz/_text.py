@@ -1,4 +1,4 @@
-"""Numbers, shapes and lists of names as they stand in sentences.
+"""Numbers, shapes, lists of names and other errors as they stand in sentences.
 
 Stands on nothing.
 """
@@ -61,3 +61,28 @@ def names_text(names: Iterable[object], count: int = 6) -> str:
     known = [f"'{name}'" for name in names]
     more = f" and {len(known) - count} more" if len(known) > count else ""
     return ", ".join(known[:count]) + more
+
+
+def columns(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as aligned columns, the first row being the heads.
+
+    Examples:
+        >>> print(columns([("layer", "type"), ("conv1", "Conv2d")]))
+        layer  type
+        conv1  Conv2d
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def error_text(error: BaseException) -> str:
+    r"""The first line of an error's message; its type where it has none.
+
+    Examples:
+        >>> error_text(ValueError("too long\nby two")), error_text(KeyError())
+        ('too long', 'KeyError')
+    """
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

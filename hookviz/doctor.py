@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from hookviz.version import __version__
 
 __all__ = ["Finding", "examine"]
 
+_NEEDED = {
+    "hookviz": ("torch", "torchvision", "matplotlib", "pillow", "ipywidgets", "anywidget"),
+    "hookviz[lab]": ("jupyterlab", "ipykernel"),
+}
 # The front ends that JupyterLab must find: folder below share/jupyter/labextensions, package.
 _FRONT_ENDS = {
     "@jupyter-widgets/jupyterlab-manager": "jupyterlab_widgets",
@@ -52,33 +57,20 @@ def examine() -> list[Finding]:
     ]
 
 
-def _packages() -> list[Finding]:
-    findings = []
-    for name, extra in [
-        ("torch", ""),
-        ("torchvision", ""),
-        ("matplotlib", ""),
-        ("pillow", ""),
-        ("ipywidgets", ""),
-        ("anywidget", ""),
-        ("jupyterlab", "lab"),
-        ("ipykernel", "lab"),
-    ]:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            wanted = f"hookviz[{extra}]" if extra else "hookviz"
-            findings.append(
-                Finding(name, False, "not installed", f"pip install '{wanted}' in {sys.prefix}")
-            )
-            continue
-        if name == "ipykernel" and version.startswith("7.0."):
-            findings.append(
-                Finding(name, False, f"{version} loses widget messages", "pip install -U ipykernel")
-            )
-        else:
-            findings.append(Finding(name, True, version))
-    return findings
+def _packages() -> Iterator[Finding]:
+    for extra, names in _NEEDED.items():
+        for name in names:
+            try:
+                version = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                remedy = f"pip install '{extra}' in {sys.prefix}"
+                yield Finding(name, False, "not installed", remedy)
+                continue
+            if name == "ipykernel" and version.startswith("7.0."):
+                fault = f"{version} loses widget messages"
+                yield Finding(name, False, fault, "pip install -U ipykernel")
+            else:
+                yield Finding(name, True, version)
 
 
 def _device() -> Finding:
@@ -96,26 +88,17 @@ def _device() -> Finding:
     return Finding("device", True, f"{device} ({name})" if name != str(device) else name)
 
 
-def _front_ends() -> list[Finding]:
+def _front_ends() -> Iterator[Finding]:
     """The widget's front end must lie where the JupyterLab *server* runs, not only the kernel."""
-    findings = []
     for server, folders in _servers().items():
         for extension, package in _FRONT_ENDS.items():
             places = [folder / extension for folder in folders]
-            found = [p for p in places if (p / "package.json").is_file()]
-            what = f"{package} front end"
-            if found:
-                findings.append(Finding(what, True, f"{found[0]} ({server})"))
-            else:
-                findings.append(
-                    Finding(
-                        what,
-                        False,
-                        f"not found where the server runs ({server})",
-                        f"pip install {package} there, then reload the page",
-                    )
-                )
-    return findings
+            place = next((p for p in places if (p / "package.json").is_file()), None)
+            found, remedy = f"{place} ({server})", ""
+            if place is None:
+                found = f"not found where the server runs ({server})"
+                remedy = f"pip install {package} there, then reload the page"
+            yield Finding(f"{package} front end", place is not None, found, remedy)
 
 
 def _servers() -> dict[str, list[Path]]:
@@ -140,21 +123,17 @@ def _servers() -> dict[str, list[Path]]:
 def _cache() -> Finding:
     from hookviz.models import cache_folder, cached_weights
 
-    folder = cache_folder()
+    name, folder = "torch's cache", cache_folder()
     parent = next((p for p in [folder, *folder.parents] if p.exists()), folder)
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        return Finding(
-            "torch's cache",
-            False,
-            f"{folder} cannot be written",
-            "Set TORCH_HOME to your own folder",
-        )
     try:
         files = cached_weights()
+        fault = "" if os.access(parent, os.W_OK) and parent.is_dir() else "cannot be written"
     except (HookvizError, OSError) as error:
-        return Finding("torch's cache", False, str(error), "Set TORCH_HOME to your own folder")
+        files, fault = [], f"cannot be read: {error}"
+    if fault:
+        return Finding(name, False, f"{folder} {fault}", "Set TORCH_HOME to your own folder")
     total = bytes_text(sum(f.bytes for f in files))
-    return Finding("torch's cache", True, f"{folder}: {len(files)} files, {total}")
+    return Finding(name, True, f"{folder}: {len(files)} files, {total}")
 
 
 def _bundled_weights() -> Finding:

@@ -8,6 +8,16 @@ from typing import Any
 from hookviz.errors import CaptureError
 
 
+def check(name: str, value: object, legal: str, *, holds: bool) -> None:
+    """Refuse a value that is not what it must be.
+
+    Raises:
+        CaptureError: It does not hold.
+    """
+    if not holds:
+        raise CaptureError(f"{name} must be {legal}, not {value!r:.80}.")
+
+
 def check_number(name: str, value: object, legal: str, holds: Callable[[Any], bool]) -> None:
     """Refuse what is not a number, or not one of the legal ones.
 
@@ -15,8 +25,7 @@ def check_number(name: str, value: object, legal: str, holds: Callable[[Any], bo
         CaptureError: It is not.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not holds(value):
-        raise CaptureError(f"{name} must be {legal}, not {value!r}.")
+    check(name, value, legal, holds=number and holds(value))
 
 
 def check_count(name: str, value: object, least: int) -> None:
@@ -25,8 +34,8 @@ def check_count(name: str, value: object, least: int) -> None:
     Raises:
         CaptureError: It is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise CaptureError(f"{name} must be a whole number from {least}, not {value!r}.")
+    holds = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    check(name, value, f"a whole number from {least}", holds=holds)
 
 
 def check_function(name: str, value: object) -> None:
@@ -35,8 +44,7 @@ def check_function(name: str, value: object) -> None:
     Raises:
         CaptureError: It is not.
     """
-    if value is not None and not callable(value):
-        raise CaptureError(f"{name} must be a function or None, not {value!r:.80}.")
+    check(name, value, "a function or None", holds=value is None or callable(value))
 
 
 def check_choice(name: str, value: object, *legal: object) -> None:
@@ -45,6 +53,6 @@ def check_choice(name: str, value: object, *legal: object) -> None:
     Raises:
         CaptureError: It is not.
     """
-    if not any(value is one or (isinstance(value, str) and value == one) for one in legal):
-        *most, last = (repr(one) for one in legal)
-        raise CaptureError(f"{name} must be {', '.join(most)} or {last}, not {value!r}.")
+    *most, last = (repr(one) for one in legal)
+    same = any(value is one or (isinstance(value, str) and value == one) for one in legal)
+    check(name, value, f"{', '.join(most)} or {last}", holds=same)

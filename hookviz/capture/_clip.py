@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.autograd import Variable
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from hookviz.capture._checks import check_choice, check_number
@@ -60,14 +61,10 @@ class Limit:
                 gradient.copy_(self.clipped(name, gradient))
             return
         for name, gradient in pairs:
-            cleaned = self._cleaned(name, gradient)
-            if cleaned is not gradient:
-                gradient.copy_(cleaned)
-        if pairs:
-            total = self.total_norm([gradient for _, gradient in pairs])
-            scale = torch.clamp(self.size / (total + _EPSILON), max=1.0)
-            for _, gradient in pairs:
-                gradient.mul_(scale.to(gradient.device))
+            gradient.copy_(self._cleaned(name, gradient))
+        scale = self._scale(self.total_norm([gradient for _, gradient in pairs]))
+        for _, gradient in pairs:
+            gradient.mul_(scale.to(gradient.device))
 
     def clipped(self, name: str, gradient: Tensor) -> Tensor:
         """One gradient brought under the limit by itself, as a new tensor of the same shape."""
@@ -79,8 +76,10 @@ class Limit:
                 parts = torch.view_as_real(gradient).clamp(-self.size, self.size)
                 return torch.view_as_complex(parts)
             return gradient.clamp(-self.size, self.size)
-        total = torch.linalg.vector_norm(gradient, self.norm_type)
-        return gradient * torch.clamp(self.size / (total + _EPSILON), max=1.0)
+        return gradient * self._scale(torch.linalg.vector_norm(gradient, self.norm_type))
+
+    def _scale(self, norm: Tensor) -> Tensor:
+        return torch.clamp(self.size / (norm + _EPSILON), max=1.0)
 
     def total_norm(self, gradients: list[Tensor]) -> Tensor:
         """The norm of all gradients as one vector, a tensor of no axes; 0 where there are none."""
@@ -256,7 +255,7 @@ class GradientClipping(StaysHere):
             elif optimizer is not None:
                 handle = optimizer.register_step_pre_hook(lambda *_: self._clip_all())
                 self._undo.append(handle.remove)
-            self._refresh(model)
+            self.refresh()
         except BaseException:
             self.remove()
             raise
@@ -269,15 +268,24 @@ class GradientClipping(StaysHere):
     @property
     def skipped(self) -> tuple[str, ...]:
         """Names of the parameters that are frozen now."""
-        model = self._model()
-        pairs = () if model is None else model.named_parameters()
-        return tuple(name for name, parameter in pairs if not parameter.requires_grad)
+        return tuple(name for name, p in self._parameters().items() if not p.requires_grad)
 
     def refresh(self) -> None:
         """Hooks the parameters that were unfrozen, replaced or initialised since."""
-        model = self._model()
-        if model is not None:
-            self._refresh(model)
+        if self._closed or self.when == "step":
+            return
+        present = self._parameters()
+        for name in [n for n in self._hooks if self._hooks[n][0]() is not present.get(n)]:
+            self._hooks.pop(name)[1].remove()
+        for name, parameter in present.items():
+            if name in self._hooks or is_lazy(parameter) or not parameter.requires_grad:
+                continue
+            if self.when == "gradient":
+                handle = set_tensor_hook(parameter, partial(self.limit.clipped, name))
+            else:
+                tensor: Any = parameter  # torch's method carries no annotations
+                handle = tensor.register_post_accumulate_grad_hook(self._note)
+            self._hooks[name] = (weakref.ref(parameter), handle)
 
     def clip(self) -> float:
         """Clips ``.grad`` of all parameters now, also after ``remove()``.
@@ -315,25 +323,9 @@ class GradientClipping(StaysHere):
             f"{len(self._hooks)} parameters hooked, {len(self.skipped)} frozen)"
         )
 
-    def _refresh(self, model: nn.Module) -> None:
-        if self._closed or self.when == "step":
-            return
-        present = dict(model.named_parameters())
-        for name in [n for n in self._hooks if self._hooks[n][0]() is not present.get(n)]:
-            self._hooks.pop(name)[1].remove()
-        for name, parameter in present.items():
-            lazy = isinstance(parameter, nn.parameter.UninitializedParameter)
-            if name in self._hooks or lazy or not parameter.requires_grad:
-                continue
-            if self.when == "gradient":
-                handle = set_tensor_hook(parameter, self._incoming(name))
-            else:
-                tensor: Any = parameter  # torch's method carries no annotations
-                handle = tensor.register_post_accumulate_grad_hook(self._note)
-            self._hooks[name] = (weakref.ref(parameter), handle)
-
-    def _incoming(self, name: str) -> Callable[[Tensor], Tensor]:
-        return lambda gradient: self.limit.clipped(name, gradient)
+    def _parameters(self) -> dict[str, nn.Parameter]:
+        model = self._model()
+        return {} if model is None else dict(model.named_parameters())
 
     def _note(self, _parameter: Tensor) -> None:
         """Asks autograd once per backward pass to call at its end."""
@@ -353,6 +345,5 @@ class GradientClipping(StaysHere):
         self.limit.clip_(self._with_gradient())
 
     def _with_gradient(self) -> list[tuple[str, Tensor]]:
-        model = self._model()
-        pairs = () if model is None else model.named_parameters()
+        pairs = self._parameters().items()
         return [(name, p.grad) for name, p in pairs if p.requires_grad and p.grad is not None]

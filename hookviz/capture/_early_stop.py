@@ -21,6 +21,8 @@ from hookviz.capture._store import Hooked, Store, ThreadLog
 from hookviz.capture._tree import ModuleTree
 from hookviz.errors import CaptureError
 
+_SEEN_THROUGH = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
 
 class Stopper:
     """Ends forwards early.
@@ -40,7 +42,6 @@ class Stopper:
         # Modules whose return settles layers, with the indices of these.
         self._blocks: dict[nn.Module, list[int]] = {}
         self.possible = True
-        parents = _parents(tree)
         names = {h.name for h in hooked}
         for name, count in counts.items():
             if name not in names:
@@ -48,20 +49,28 @@ class Stopper:
             check_count(f"stop_early[{name!r}]", count, 1)
         for h in hooked:
             layer = tree.modules[h.layer]
-            paths = (h.layer, *tree.aliases(h.layer))
-            blocks = [_block(tree, parents, path) for path in paths]
+            # The modules above the layer, nearest first, under each of its names.
+            above = [list(tree.above(path)) for path in tree.names(h.layer)]
             if h.name in counts:
                 self._calls[h.index] = counts[h.name]
-            elif layer is not tree.root and set(blocks) != {tree.root}:
+                continue
+            if layer is tree.root:
+                self.possible = False
+                continue
+            # The nearest that is called with a forward of its own.
+            blocks = [
+                next(m for m in one if m is tree.root or not isinstance(m, _SEEN_THROUGH))
+                for one in above
+            ]
+            if set(blocks) != {tree.root}:
                 # Of several blocks that share the layer, the one named last is the last to run.
                 block = list(dict.fromkeys(blocks))[-1]
                 self.possible &= block is not tree.root
                 self._blocks.setdefault(block, []).append(h.index)
-            elif layer is not tree.root and (
-                any(True for _ in layer.parameters())
-                or all(type(parents[path]).forward is nn.Sequential.forward for path in paths)
+            elif any(True for _ in layer.parameters()) or all(
+                type(parent).forward is nn.Sequential.forward for parent, *_ in above
             ):
-                self._calls[h.index] = len(paths)
+                self._calls[h.index] = len(above)
             else:
                 self.possible = False
 
@@ -90,29 +99,3 @@ class Stopper:
         run.stop.difference_update(indices)
         if not run.stop:
             raise EarlyStop(run)
-
-
-def _parents(tree: ModuleTree) -> dict[str, nn.Module]:
-    """Each name's parent module; containers that are never called are no parents."""
-    by_name = dict(tree.modules)
-    for name in tree.modules:
-        by_name.update(dict.fromkeys(tree.aliases(name), tree.modules[name]))
-    parents: dict[str, nn.Module] = {}
-    for name in filter(None, by_name):
-        above = name.rpartition(".")[0]
-        while above not in by_name:
-            above = above.rpartition(".")[0]
-        parents[name] = by_name[above]
-    return parents
-
-
-def _block(tree: ModuleTree, parents: dict[str, nn.Module], name: str) -> nn.Module:
-    """The nearest module above with a forward of its own; ``Sequential`` is seen through."""
-    while name:
-        parent = parents[name]
-        if parent is tree.root or not isinstance(
-            parent, (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-        ):
-            return parent
-        name = name.rpartition(".")[0]
-    return tree.root

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from hookviz._tensors import dense
+from hookviz._text import names_text
 from hookviz.capture._checks import check_count, check_function
 from hookviz.capture._editing import Edit, Editing
 from hookviz.capture._leaves import change_leaves, describe, leaves
-from hookviz.capture._session import set_eval
+from hookviz.capture._session import in_eval_mode
 from hookviz.capture._tree import resolve
 from hookviz.errors import CaptureError, LayerError
 
@@ -134,7 +135,7 @@ def effect(
     root = resolve(model)
     with ExitStack() as stack, torch.no_grad():
         if eval_mode:
-            stack.callback(set_eval(root))
+            stack.enter_context(in_eval_mode(root))
         before = run()
         with editing:
             after = run()
@@ -166,7 +167,8 @@ def _compared(before: Tensor, after: Tensor, top: int, counts: tuple[int, ...]) 
     for flat in order.tolist():
         if float(gap[flat]) == 0:
             break
-        index = _unravelled(flat, before.shape)
+        place = torch.tensor(flat, device="cpu")  # and not on the default device
+        index = tuple(int(i) for i in torch.unravel_index(place, before.shape))
         changes.append(Change(index, _number(old[index]), _number(new[index])))
     return Effect(
         before=kept[0],
@@ -189,8 +191,7 @@ def _read(output: Any, leaf: str | None, read: Callable[[Any], Tensor] | None) -
     if leaf is None and len(found) == 1:
         leaf = next(iter(found))
     if leaf not in found:
-        paths = ", ".join(f"'{path}'" for path in list(found)[:8])
-        has = f"it has {paths}" if found else "it has no tensor"
+        has = f"it has {names_text(found, 8)}" if found else "it has no tensor"
         wanted = "needs leaf= or read=" if leaf is None else f"has no leaf '{leaf}'"
         raise LayerError(f"The output {describe(output)} {wanted}; {has}.")
     return found[leaf].detach().clone()
@@ -205,14 +206,6 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def _accelerators(model: nn.Module) -> list[int]:
     indices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
     return sorted(i for i in indices if i is not None)
-
-
-def _unravelled(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    index: list[int] = []
-    for size in reversed(shape):
-        flat, place = divmod(flat, size)
-        index.append(place)
-    return tuple(reversed(index))
 
 
 def _number(tensor: Tensor) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookviz._tensors import dense
 from hookviz.activation import Activation, Kind
-from hookviz.capture._checks import check_choice, check_number
+from hookviz.capture._checks import check, check_choice, check_number
 from hookviz.capture._editing import Edit, Layers, Site
 from hookviz.errors import CaptureError
 
@@ -48,8 +48,7 @@ def scale_channels(
     check_number("factor", factor, "a finite number", math.isfinite)
 
     def change(tensor: Tensor, site: Site) -> Tensor:
-        place = channel_axis(axis, tensor, site)
-        index = index_tensor(wanted, tensor, place, site)
+        place, index = place_of(wanted, axis, tensor, site)
         if factor == 0:
             return tensor.index_fill(place, index, 0)
         picked = tensor.index_select(place, index) * factor
@@ -101,37 +100,42 @@ def channel_indices(channels: int | Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(c) for c in each))
 
 
-def index_tensor(channels: tuple[int, ...], tensor: Tensor, axis: int, site: Site) -> Tensor:
-    """Channels as an index on the tensor's device; CaptureError where one is out of range."""
-    count = tensor.shape[axis]
-    beyond = [c for c in channels if not 0 <= c < count]
-    if beyond:
-        raise CaptureError(
-            f"There is no channel {beyond[0]} in {site}, of shape {tuple(tensor.shape)}: its "
-            f"channels are 0 to {count - 1} (axis {axis})."
-        )
-    return torch.tensor(channels, device=tensor.device)
+def place_of(
+    channels: tuple[int, ...], axis: int | None, tensor: Tensor, site: Site
+) -> tuple[int, Tensor]:
+    """The axis of the channels, counted from 0, and their index on the tensor's device.
 
-
-def channel_axis(axis: int | None, tensor: Tensor, site: Site) -> int:
-    """The axis of the channels, counted from 0; CaptureError where it is not known."""
-    if tensor.is_quantized or tensor.is_nested or tensor.layout is not torch.strided:
+    Raises:
+        CaptureError: The axis is not known, or a channel is out of range.
+    """
+    if _is_not_dense(tensor):
         layout = "nested" if tensor.is_nested else tensor.layout
         found = "quantised" if tensor.is_quantized else f"not dense ({layout})"
         raise CaptureError(
             f"Single channels of {site} cannot be edited: it is {found}.",
             remedy="Use replace_output with a function that converts it.",
         )
+    shape = tuple(tensor.shape)
     place = axis if axis is not None else _own_axis(site.module, tensor.ndim)
     if place is None:
         raise CaptureError(
-            f"Which axis of {site}, of shape {tuple(tensor.shape)}, holds the channels is not "
-            "known.",
+            f"Which axis of {site}, of shape {shape}, holds the channels is not known.",
             remedy="Give axis=, for example axis=-1 for tokens.",
         )
     if not isinstance(place, int) or not -tensor.ndim <= place < tensor.ndim:
-        raise CaptureError(f"There is no axis {place!r} in {site}, of shape {tuple(tensor.shape)}.")
-    return place % tensor.ndim
+        raise CaptureError(f"There is no axis {place!r} in {site}, of shape {shape}.")
+    place, count = place % tensor.ndim, shape[place]
+    beyond = [c for c in channels if not 0 <= c < count]
+    if beyond:
+        raise CaptureError(
+            f"There is no channel {beyond[0]} in {site}, of shape {shape}: its channels are 0 to "
+            f"{count - 1} (axis {place})."
+        )
+    return place, torch.tensor(channels, device=tensor.device)
+
+
+def _is_not_dense(tensor: Tensor) -> bool:
+    return tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided
 
 
 # Layers that say how many axes follow their channels, so that inputs without a batch work too.
@@ -263,32 +267,20 @@ def patch(
             with batch size 1 serves every row of a batch).
     """
     kind: Kind = "output"
+    tensor: Any = source
     if isinstance(source, Activation):
-        kind = source.kind
+        kind, tensor = source.kind, source.tensor
         if layers is None:
+            layers = source.layer
             call = source.call if call is None and source.calls > 1 else call
             leaf = source.leaf if leaf is None and source.leaf else leaf
-        layers = source.layer if layers is None else layers
-        tensor = source.tensor
-    else:
-        tensor = source
     if not isinstance(tensor, Tensor):
         raise CaptureError(f"patch takes an Activation or a tensor, not {type(tensor).__name__}.")
-    tensor = dense(tensor)
     if layers is None:
         raise CaptureError("A tensor does not say where it belongs.", remedy="Give layers=.")
     wanted = None if channels is None else channel_indices(channels)
-
-    def change(current: Tensor, site: Site) -> Tensor:
-        stored = _fitting(tensor, current, site)
-        if wanted is None:
-            return stored.clone()
-        place = channel_axis(axis, current, site)
-        index = index_tensor(wanted, current, place, site)
-        return current.index_copy(place, index, stored.index_select(place, index))
-
     what = "everything" if wanted is None else channels_text(wanted)
-    return Edit(layers, kind, change, f"patch {what}", call, leaf)
+    return Edit(layers, kind, _stored(tensor, wanted, axis), f"patch {what}", call, leaf)
 
 
 def add_noise(
@@ -318,8 +310,8 @@ def add_noise(
             global generator can repeat.
     """
     check_number("std", std, "a finite number >= 0", lambda n: 0 <= n < math.inf)
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise CaptureError(f"generator must be a torch.Generator or None, not {generator!r:.80}.")
+    legal = isinstance(generator, torch.Generator | None)
+    check("generator", generator, "a torch.Generator or None", holds=legal)
 
     def change(tensor: Tensor, site: Site) -> Tensor:
         if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_quantized:
@@ -377,11 +369,7 @@ def _replace(
 ) -> Edit:
     what = kind.replace("_", " ")
     if isinstance(new, Activation | Tensor):
-        stored = dense(new.tensor if isinstance(new, Activation) else new)
-
-        def put(tensor: Tensor, site: Site) -> Tensor:
-            return _fitting(stored, tensor, site).clone()
-
+        put = _stored(new.tensor if isinstance(new, Activation) else new)
         return Edit(layers, kind, put, f"replace the {what}", call, leaf)
     if not callable(new):
         raise CaptureError(
@@ -409,20 +397,32 @@ def _gradient_kind(of: str) -> Kind:
     return "output_gradient" if of == "output" else "input_gradient"
 
 
-def _fitting(stored: Tensor, current: Tensor, site: Site) -> Tensor:
-    """The stored tensor in the shape, device and dtype of the current one; maybe a view."""
-    if current.is_nested or current.is_quantized or current.layout is not torch.strided:
-        raise CaptureError(
-            f"A stored tensor cannot take the place of {site}: it is nested, sparse or quantised.",
-            remedy="Use a function that returns a tensor of that kind.",
-        )
-    if stored.is_complex() and not current.is_complex():
-        raise CaptureError(f"A complex tensor cannot take the place of {site}: it is real.")
-    same = stored.shape == current.shape
-    one_for_all = stored.ndim > 0 and stored.shape[0] == 1 and stored.shape[1:] == current.shape[1:]
-    if not same and not (one_for_all and stored.ndim == current.ndim):
-        raise CaptureError(
-            f"A tensor of shape {tuple(stored.shape)} cannot take the place of {site}, which is "
-            f"of shape {tuple(current.shape)}."
-        )
-    return stored.to(device=current.device, dtype=current.dtype).expand(current.shape)
+def _stored(
+    tensor: Tensor, channels: tuple[int, ...] | None = None, axis: int | None = None
+) -> Callable[[Tensor, Site], Tensor]:
+    """A change that puts a stored tensor, or some channels of it, in the place of the current."""
+    stored = dense(tensor)
+
+    def put(current: Tensor, site: Site) -> Tensor:
+        if _is_not_dense(current):
+            raise CaptureError(
+                f"A stored tensor cannot take the place of {site}: it is nested, sparse or "
+                "quantised.",
+                remedy="Use a function that returns a tensor of that kind.",
+            )
+        if stored.is_complex() and not current.is_complex():
+            raise CaptureError(f"A complex tensor cannot take the place of {site}: it is real.")
+        here, there = tuple(stored.shape), tuple(current.shape)
+        one_row = (1, *there[1:])[: len(there)]  # serves every row of a batch
+        if here not in (there, one_row):
+            raise CaptureError(
+                f"A tensor of shape {here} cannot take the place of {site}, which is of shape "
+                f"{there}."
+            )
+        new = stored.to(device=current.device, dtype=current.dtype).expand(there)
+        if channels is None:
+            return new.clone()
+        place, index = place_of(channels, axis, current, site)
+        return current.index_copy(place, index, new.index_select(place, index))
+
+    return put

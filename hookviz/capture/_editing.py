@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from hookviz._text import names_text
+from hookviz._text import error_text, names_text
 from hookviz.activation import Kind
-from hookviz.capture._checks import check_count
-from hookviz.capture._hooks import parameter_names
+from hookviz.capture._checks import check, check_count
+from hookviz.capture._hooks import named_arguments, parameter_names
 from hookviz.capture._leaves import change_leaves, describe, leaves
 from hookviz.capture._module_hooks import (
     StaysHere,
@@ -32,7 +32,7 @@ from hookviz.capture._module_hooks import (
     watch_calls,
 )
 from hookviz.capture._store import backward_is_running
-from hookviz.capture._tree import LayerSelector, ModuleTree
+from hookviz.capture._tree import LayerSelector, ModuleTree, select_from
 from hookviz.errors import CaptureError, LayerError
 
 Layers: TypeAlias = LayerSelector | Iterable[LayerSelector]
@@ -89,9 +89,8 @@ class Edit:
     def __post_init__(self) -> None:
         if self.call is not None:
             check_count("call", self.call, 1)
-        leaf: object = self.leaf
-        if leaf is not None and not isinstance(leaf, str):
-            raise CaptureError(f"leaf must be a path or glob such as '0', not {leaf!r}.")
+        legal = "a path or glob such as '0'"
+        check("leaf", self.leaf, legal, holds=isinstance(self.leaf, str | None))
 
 
 def edit(model: nn.Module, *edits: Edit) -> Editing:
@@ -131,34 +130,35 @@ def edit(model: nn.Module, *edits: Edit) -> Editing:
     return Editing(model, edits)
 
 
-class _Calls:
+class _Calls(threading.local):
     """Counts the calls of layers within a forward, for each thread; watches the model's calls."""
 
     def __init__(self) -> None:
-        self._local = threading.local()
+        self._depth = 0
+        self._calls: dict[tuple[int, str], int] = {}
+        self._reshaped: str | None = None
 
     def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object:  # noqa: ARG002 - Watcher
         """A forward of the model begins: calls are counted from 1 again."""
-        depth = getattr(self._local, "depth", 0)
-        self._local.depth = depth + 1
-        if depth == 0:
-            self._local.calls = {}
+        if self._depth == 0:
+            self._calls = {}
+        self._depth += 1
         return self
 
     def end(self, token: Any, error: BaseException | None) -> Exception | None:  # noqa: ARG002 - Watcher
         """The forward has ended, in whatever way; one that an edit made fail says so."""
-        self._local.depth -= 1
-        reshaped = self._local.__dict__.pop("reshaped", None)
+        self._depth -= 1
+        reshaped, self._reshaped = self._reshaped, None
         if reshaped is None or not isinstance(error, RuntimeError | ValueError | IndexError):
             return None
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        return CaptureError(f"The forward failed after an edit changed {reshaped}: {first}")
+        text = error_text(error)
+        return CaptureError(f"The forward failed after an edit changed {reshaped}: {text}")
 
     def changed(self, site: Site, before: Tensor, after: Tensor) -> None:
         """Note that an edit gave a tensor another shape, in case the forward fails by it."""
         old, new = describe(before), describe(after)
         if old != new:
-            self._local.reshaped = f"{site} from {old} to {new}"
+            self._reshaped = f"{site} from {old} to {new}"
 
     def number(self, key: tuple[int, str], wanted: int | None) -> tuple[int, bool]:
         """Which call of a layer this is, and whether checkpointing makes it again.
@@ -167,9 +167,8 @@ class _Calls:
             key: Index of the edit and name of the layer.
             wanted: The one call that the edit is for, or None.
         """
-        calls: dict[tuple[int, str], int] = self._local.__dict__.setdefault("calls", {})
-        if backward_is_running() and getattr(self._local, "depth", 0) == 0:
-            made = calls.get(key, 0)
+        made = self._calls.get(key, 0)
+        if backward_is_running() and self._depth == 0:
             if wanted is not None and made > 1:
                 raise CaptureError(
                     f"'{key[1]}' ran {made} times, and which of them checkpointing repeats cannot "
@@ -177,8 +176,8 @@ class _Calls:
                     remedy="Edit every call (call=None) or switch checkpointing off.",
                 )
             return max(made, 1), True
-        calls[key] = calls.get(key, 0) + 1
-        return calls[key], False
+        self._calls[key] = made + 1
+        return made + 1, False
 
 
 class Editing(StaysHere):
@@ -193,15 +192,14 @@ class Editing(StaysHere):
     def __init__(self, model: nn.Module, edits: Iterable[Edit]) -> None:
         self.edits = tuple(edits)
         self.counts = [0] * len(self.edits)
-        for one in self.edits:
-            if not isinstance(one, Edit):
-                raise CaptureError(f"edit takes edits, not {type(one).__name__}.")
         tree = ModuleTree(model)
         self._model = model
         self._root = tree.root
         self._plan: list[tuple[int, str, nn.Module]] = []
         for index, one in enumerate(self.edits):
-            for name in _names(tree, one.layers):
+            if not isinstance(one, Edit):
+                raise CaptureError(f"edit takes edits, not {type(one).__name__}.")
+            for name in select_from(tree, one.layers).values():
                 self._plan.append((index, name, tree.modules[name]))
         self._stack = ExitStack()
         self._open = False
@@ -216,8 +214,7 @@ class Editing(StaysHere):
         self.counts = [0] * len(self.edits)
         self._open = True
         try:
-            for undo in bypass_compiled(self._model):
-                self._stack.callback(undo)
+            bypass_compiled(self._model, self._stack.callback)
             self._stack.callback(watch_calls(self._root, self._calls))
             for index, name, module in self._plan:
                 self._hook(index, name, module)
@@ -235,8 +232,7 @@ class Editing(StaysHere):
         self._stack.close()
 
     def _hook(self, index: int, name: str, module: nn.Module) -> None:
-        one = self.edits[index]
-        if one.kind in ("input", "input_gradient"):
+        if self.edits[index].kind in ("input", "input_gradient"):
             names = parameter_names(module)
 
             def before(
@@ -244,8 +240,13 @@ class Editing(StaysHere):
             ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
                 if kwargs is None:
                     return None
-                new = self._edited(index, name, module, _Inputs(names(len(args)), args, kwargs))
-                return None if new is None else (new.args, new.kwargs)
+                given = named_arguments(args, kwargs, names)
+                first = next(iter(given)) if args else None
+                new = self._edited(index, name, module, given, first)
+                if new is None:
+                    return None
+                positional = list(given)[: len(args)]
+                return tuple(new[n] for n in positional), {n: new[n] for n in kwargs}
 
             self._stack.callback(set_pre_hook(module, before))
         else:
@@ -255,15 +256,15 @@ class Editing(StaysHere):
 
             self._stack.callback(set_forward_hook(module, after))
 
-    def _edited(self, index: int, name: str, module: nn.Module, value: Any) -> Any:
+    def _edited(
+        self, index: int, name: str, module: nn.Module, value: Any, first: str | None = None
+    ) -> Any:
         """The value with the chosen leaves changed; None where the call is not meant."""
         one = self.edits[index]
         call, recomputed = self._calls.number((index, name), one.call)
         if one.call is not None and call != one.call:
             return None
-        parts: Any = value.parts() if isinstance(value, _Inputs) else value
-        first = value.names[0] if isinstance(value, _Inputs) and value.names else None
-        chosen = _chosen(one, name, [path for path, _ in leaves(parts)], first)
+        chosen = _chosen(one, name, [path for path, _ in leaves(value)], first)
 
         def change(path: str, tensor: Tensor) -> Tensor:
             if path not in chosen:
@@ -276,8 +277,7 @@ class Editing(StaysHere):
                 return changed
             return self._with_gradient(index, tensor, site)
 
-        new = change_leaves(parts, change)
-        return value.with_parts(new) if isinstance(value, _Inputs) else new
+        return change_leaves(value, change)
 
     def _with_gradient(self, index: int, tensor: Tensor, site: Site) -> Tensor:
         """The tensor in such a form that its gradient is changed on its way back."""
@@ -289,14 +289,12 @@ class Editing(StaysHere):
                 return None
             self._count(index)
             new = self.edits[index].change(gradient, site)
-            same = (new.shape, new.dtype, new.device) == (
-                gradient.shape, gradient.dtype, gradient.device,
-            )  # fmt: skip
-            if not same:
+            was, became = (
+                f"{tuple(one.shape)}, {one.dtype} on {one.device}" for one in (gradient, new)
+            )
+            if was != became:
                 raise CaptureError(
-                    f"{site} must stay of shape {tuple(gradient.shape)}, {gradient.dtype} on "
-                    f"{gradient.device}, but the edit made it {tuple(new.shape)}, {new.dtype} on "
-                    f"{new.device}."
+                    f"{site} must stay of shape {was}, but the edit made it {became}."
                 )
             return new
 
@@ -312,32 +310,6 @@ class Editing(StaysHere):
     def _count(self, index: int) -> None:
         with self._lock:
             self.counts[index] += 1
-
-
-@dataclass
-class _Inputs:
-    """Positional and keyword arguments of one call, the positional ones with their names."""
-
-    names: list[str]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    def parts(self) -> dict[str, Any]:
-        """Names with their values: the leaf paths of inputs start with them."""
-        return {**dict(zip(self.names, self.args, strict=True)), **self.kwargs}
-
-    def with_parts(self, parts: dict[str, Any]) -> _Inputs:
-        args = tuple(parts[name] for name in self.names)
-        return _Inputs(self.names, args, {name: parts[name] for name in self.kwargs})
-
-
-def _names(tree: ModuleTree, layers: Layers) -> list[str]:
-    one = isinstance(layers, str | nn.Module | type) or callable(layers)
-    each: Any = [layers] if one or not isinstance(layers, Iterable) else layers
-    names = [name for selector in each for name in tree.find(selector)]
-    if not names:
-        raise LayerError(f"An edit of {tree.type} chose no layer; give at least one.")
-    return list(dict.fromkeys(names))
 
 
 def _chosen(one: Edit, layer: str, paths: list[str], first: str | None) -> set[str]:

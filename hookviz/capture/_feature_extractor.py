@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -10,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from hookviz.activation import Activation
-from hookviz.capture._checks import check_choice, check_count, check_function
+from hookviz.capture._checks import check, check_choice, check_count, check_function
 from hookviz.capture._session import Capture
 from hookviz.capture._snapshot import known_device
-from hookviz.capture._tree import LayerSelector, resolve, select_layers
+from hookviz.capture._tree import LayerSelectors, select_layers
 from hookviz.errors import CaptureError, LayerError
 
 Calls: TypeAlias = Literal["error", "first", "last", "all"]
@@ -60,7 +62,7 @@ class FeatureExtractor(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+        layers: LayerSelectors,
         *,
         calls: Calls = "error",
         gradients: bool = False,
@@ -125,8 +127,7 @@ def features_of(capture: Capture, calls: Calls) -> Features:
     """
     found: dict[str, list[Activation]] = {name: [] for name in capture.layers}
     for one in capture.activations:
-        if one.kind == "output" and one.layer in found:
-            found[one.layer].append(one)
+        found[one.layer].append(one)
     features: Features = {}
     for name, records in found.items():
         if not records:
@@ -138,12 +139,13 @@ def features_of(capture: Capture, calls: Calls) -> Features:
                 f"Layer '{name}' ran {number} times ({shapes}), so the output is ambiguous.",
                 remedy='Choose calls="first", "last" or "all".',
             )
-        leaves = list(dict.fromkeys(record.leaf for record in records))
-        for leaf in leaves:
-            tensors = tuple(record.tensor for record in records if record.leaf == leaf)
-            key = name if len(leaves) == 1 else f"{name}[{leaf}]"
-            chosen: Tensor | tuple[Tensor, ...] = tensors[-1 if calls == "last" else 0]
-            features[key] = tensors if calls == "all" else chosen
+        by_leaf: dict[str, list[Tensor]] = {}
+        for record in records:
+            by_leaf.setdefault(record.leaf, []).append(record.tensor)
+        for leaf, tensors in by_leaf.items():
+            key = name if len(by_leaf) == 1 else f"{name}[{leaf}]"
+            chosen = tensors[-1 if calls == "last" else 0]
+            features[key] = tuple(tensors) if calls == "all" else chosen
     return features
 
 
@@ -152,12 +154,10 @@ Rows: TypeAlias = Tensor | list[Tensor]
 
 Reduction: TypeAlias = Literal["mean", "max"] | Callable[[Tensor], Tensor]
 
-_KEY = "image"
-
 
 def extract_features(
     model: nn.Module,
-    layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+    layers: LayerSelectors,
     loader: Iterable[Any],
     *,
     key: str | int | Callable[[Any], Any] | None = None,
@@ -215,42 +215,33 @@ def extract_features(
     check_function("progress", progress)
     if max_batches is not None:
         check_count("max_batches", max_batches, 1)
-    given: object = loader
-    if not isinstance(given, Iterable) and not hasattr(given, "__getitem__"):
-        raise CaptureError(
-            f"A {type(loader).__name__} gives no batches; a DataLoader or an iterable is needed."
-        )
-    chosen = select_layers(model, layers)
+    gives = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
+    check("loader", loader, "a DataLoader or another iterable of batches", holds=gives)
+    transform = _transform(reduction)
+    # One capture for all batches: opening it is what puts the model in eval mode.
+    capture = Capture(model, layers, device="cpu", transform=transform, eval_mode=True)
     if not shuffled and _shuffles(loader):
         raise CaptureError(
             "The loader shuffles, so rows would not be in the order of the data set.",
             remedy="Build it with shuffle=False, or pass shuffled=True.",
         )
-    root = resolve(model)
-    place = _place(root) if device is None else known_device(device, "Inputs")
-    total = _batches(loader, max_batches)
+    place = next((parameter.device for parameter in capture.module.parameters()), None)
+    if device is not None:
+        place = known_device(device, "Inputs")
+    length = operator.length_hint(loader, -1)
+    total = None if length < 0 else min(length, max_batches or length)
     pieces: dict[str, list[Tensor]] = {}
-    done = 0
-    # One capture for all batches: opening it is what puts the model in eval mode.
-    with (
-        torch.no_grad(),
-        Capture(
-            model, chosen, device="cpu", transform=_transform(reduction), eval_mode=True
-        ) as capture,
-    ):
-        for batch in loader:
-            for piece in _pieces(_input(batch, key, done + 1), place, done + 1):
+    with torch.no_grad(), capture:
+        for number, batch in enumerate(itertools.islice(loader, max_batches), start=1):
+            for piece in _pieces(_input(batch, key, number), place, number):
                 capture.run(piece)
                 found = features_of(capture, calls)
                 capture.clear()
                 for name, tensor in found.items():
                     _check_rows(name, tensor, piece)
                     pieces.setdefault(name, []).append(tensor)
-            done += 1
             if progress is not None:
-                progress(done, total)
-            if max_batches is not None and done >= max_batches:
-                break
+                progress(number, total)
     if not pieces:
         raise CaptureError("The loader gave no batch, so there are no features.")
     # Popped one by one, so that no more than one layer is held twice.
@@ -265,7 +256,7 @@ def _input(batch: Any, key: str | int | Callable[[Any], Any] | None, number: int
             raise CaptureError(f"Batch {number} is a tensor and has no entry {key!r}.")
         return batch
     if isinstance(batch, Mapping):
-        wanted = _KEY if key is None else key
+        wanted = "image" if key is None else key
         if not isinstance(wanted, Hashable) or wanted not in batch:
             has = ", ".join(repr(k) for k in batch)
             raise CaptureError(
@@ -274,7 +265,9 @@ def _input(batch: Any, key: str | int | Callable[[Any], Any] | None, number: int
             )
         return batch[wanted]
     if isinstance(batch, tuple | list):
-        if key is None and _is_samples(batch):
+        images = [one for one in batch if isinstance(one, Tensor) and one.ndim == 3]
+        # Without a batch axis: what a collate function that keeps samples gives.
+        if key is None and 1 < len(batch) == sum(one.is_floating_point() for one in images):
             raise CaptureError(
                 f"Batch {number} is a list of {len(batch)} images, or of inputs and targets that "
                 "look like images; hookviz cannot tell which.",
@@ -290,21 +283,12 @@ def _input(batch: Any, key: str | int | Callable[[Any], Any] | None, number: int
     )
 
 
-def _is_samples(batch: Any) -> bool:
-    """Several images without a batch axis: what a collate function that keeps samples gives."""
-    return len(batch) > 1 and all(
-        isinstance(entry, Tensor) and entry.ndim == 3 and entry.is_floating_point()
-        for entry in batch
-    )
-
-
 def _pieces(value: Any, place: torch.device | None, number: int) -> list[Tensor]:
     """What the model is called with, one after the other: the batch, or its images alone."""
-    if isinstance(value, Tensor):
-        batches = [value]
-    elif isinstance(value, tuple | list) and all(isinstance(item, Tensor) for item in value):
-        batches = [item.unsqueeze(0) for item in value]
-    else:
+    batches: Any = [value]
+    if isinstance(value, tuple | list):
+        batches = [item.unsqueeze(0) if isinstance(item, Tensor) else item for item in value]
+    if not all(isinstance(batch, Tensor) for batch in batches):
         raise CaptureError(
             f"The input of batch {number} is a {type(value).__name__}, not a tensor or a list of "
             "tensors.",
@@ -359,18 +343,3 @@ def _shuffles(loader: Any) -> bool:
     samplers = (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
     random = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
     return any(isinstance(sampler, random) for sampler in samplers)
-
-
-def _batches(loader: Any, max_batches: int | None) -> int | None:
-    try:
-        count: int | None = len(loader)
-    except TypeError:
-        count = None
-    if count is None or max_batches is None:
-        return count
-    return min(count, max_batches)
-
-
-def _place(model: nn.Module) -> torch.device | None:
-    first = next(model.parameters(), None)
-    return None if first is None else first.device

@@ -16,8 +16,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock, get_ident
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +29,14 @@ from hookviz.capture._leaves import leaves
 from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
-from hookviz.errors import CaptureError
-
-Call: TypeAlias = tuple[ThreadLog, int, int]
-"""Where a call was recorded, its number and its order."""
 
 
 @dataclass(eq=False, slots=True)
 class Target:
-    """Where a gradient belongs; the call is 0 until the call has ended."""
+    """Where a gradient belongs; the call is 0 until the call has ended.
+
+    The run is held weakly, so that a graph keeps no results alive.
+    """
 
     run: weakref.ref[Forward]
     index: int
@@ -46,21 +46,6 @@ class Target:
     place: int
     call: int = 0
     order: int = 0
-
-
-def require_grad(name: str, tensor: Any) -> None:
-    """Refuse what can have no gradient, by name.
-
-    Raises:
-        CaptureError: It is no tensor, or does not require a gradient.
-    """
-    if not isinstance(tensor, Tensor):
-        raise CaptureError(f"'{name}' must be a tensor, not {type(tensor).__name__}.")
-    if not tensor.requires_grad:
-        raise CaptureError(
-            f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
-            remedy="Compute it with gradients switched on, or call requires_grad_() on it first.",
-        )
 
 
 def own_view(tensor: Tensor) -> Tensor:
@@ -93,11 +78,10 @@ def with_views(value: Any, views: dict[int, Tensor]) -> Any:
 def first_after(node: Any, old: Any) -> tuple[Any, int] | None:
     """The operation that first changed a tensor whose history ended in ``old``."""
     while node is not None and node is not old:
-        following = node.next_functions
-        for place, (earlier, _) in enumerate(following):
-            if earlier is old:
-                return node, place
-        node = following[0][0] if following else None
+        following = [earlier for earlier, _ in node.next_functions]
+        if old in following:
+            return node, following.index(old)
+        node = following[0] if following else None
     return None
 
 
@@ -120,26 +104,15 @@ def match_recomputation(run: Forward) -> None:
             return
 
 
-@dataclass(eq=False, slots=True)
-class _View:
-    """A view whose gradient may have to be taken from its base's history."""
-
-    target: Target
-    tensor: Tensor
-    base: Tensor
-    node: Any
-    version: int
-
-
 class GradientHooks:
     """Sets tensor hooks during forwards and stores what they are given.
 
+    Tensor hooks hold this object weakly, so that a graph keeps no results alive.
+
     Args:
-        store: The capture's store; held weakly by every tensor hook, so that a graph keeps no
-            results alive.
+        store: The capture's store.
         snapshot: How gradients are copied.
         outputs: Record gradients of outputs.
-        inputs: Record gradients of inputs.
         on_activation: Called with each gradient.
     """
 
@@ -147,21 +120,24 @@ class GradientHooks:
         self,
         store: Store,
         snapshot: Snapshot,
+        on_activation: Callable[[Activation], None] | None,
         *,
         outputs: bool,
-        inputs: bool,
-        on_activation: Callable[[Activation], None] | None,
     ) -> None:
-        self._store = weakref.ref(store)
+        self._store = store
         self._snapshot = snapshot
-        self._outputs = outputs
-        self._inputs = inputs
         self._on_activation = on_activation
+        self._outputs = outputs
         self._lock = Lock()
         self._waiting: dict[int, list[tuple[int, list[Target]]]] = {}
 
     def after_call(
-        self, hooked: Hooked, module: nn.Module, args: Any, output: Any, call: Call | None
+        self,
+        hooked: Hooked,
+        module: nn.Module,
+        args: Any,
+        output: Any,
+        call: tuple[ThreadLog, int, int] | None,
     ) -> Any:
         """What a layer's forward hook calls last; may give back another view of the output.
 
@@ -177,12 +153,20 @@ class GradientHooks:
         if run is None:
             return None
         changed = None
-        if self._outputs:
-            if torch.is_grad_enabled():
-                changed, new = self._listen_output(run, hooked, module, args, output)
-                targets = targets + new
-            else:
-                self._why_not(hooked.index, "the forward ran with gradients switched off")
+        if self._outputs and not torch.is_grad_enabled():
+            self._why_not(hooked.index, "the forward ran with gradients switched off")
+        elif self._outputs:
+            handed_on = isinstance(output, Tensor) and any(output is a for a in args)
+            if handed_on and output.requires_grad:
+                changed = output = own_view(output)
+            for place, (path, tensor) in enumerate(leaves(output)):
+                if tensor.requires_grad:
+                    kind = type(module).__name__
+                    targets.append(
+                        self._listen(run, hooked, kind, "output_gradient", path, place, tensor)
+                    )
+                else:
+                    self._why_not(hooked.index, f"its output ({tensor.dtype}) does not require one")
         if call is None:
             if targets:
                 run.recomputed.append((hooked.index, targets))
@@ -200,44 +184,32 @@ class GradientHooks:
         """A forward pre-hook with keyword arguments that gives the layer views of its own."""
 
         def hook(module: nn.Module, args: Any, kwargs: Any = None) -> Any:
-            store = self._store()
-            if kwargs is None or store is None or not torch.is_grad_enabled():
+            if kwargs is None or not torch.is_grad_enabled():
                 return None
-            log = store.log_here() or store.enter((args, kwargs), training=module.training)
+            log = self._store.enter((args, kwargs), training=module.training)
             run = log.run if log is not None else self._recomputed_run()
             if run is None:
                 return None
             views: dict[int, Tensor] = {}
-            args, kwargs = with_views(args, views), with_views(kwargs, views)
-            targets = []
-            for place, (path, tensor) in enumerate(named_inputs(args, kwargs, names)):
-                if tensor.requires_grad:
-                    target = self._target(run, hooked, module, "input_gradient", path, place)
-                    self._listen(run, target, tensor)
-                    targets.append(target)
+            args, kwargs = with_views((args, kwargs), views)
+            kind = type(module).__name__
+            targets = [
+                self._listen(run, hooked, kind, "input_gradient", path, place, tensor)
+                for place, (path, tensor) in enumerate(named_inputs(args, kwargs, names))
+                if tensor.requires_grad
+            ]
             if targets:
                 self._waiting.setdefault(get_ident(), []).append((hooked.index, targets))
             return args, kwargs
 
         return hook
 
-    def watch(self, run: Forward, hooked: Hooked, tensor: Tensor, order: int, call: int) -> None:
+    def watch(self, name: str, tensor: Tensor) -> None:
         """Record the gradient of a tensor that the user names."""
-        target = Target(
-            weakref.ref(run), hooked.index, "Tensor", "output_gradient", "", 0, call, order
-        )
-        self._listen(run, target, tensor)
-
-    def settle(self, run: Forward) -> None:
-        """At the end of a forward: follow the views whose memory was changed in place."""
-        views, run.views = run.views, []
-        for view in views:
-            if view.base._version == view.version:  # noqa: SLF001 - autograd's own count of in-place changes
-                continue
-            found = first_after(view.base.grad_fn, view.node)
-            if found is not None:
-                node, place = found
-                run.handles.append(node.register_hook(self._node_hook(view, place)))
+        run, hooked = self._store.run_here(), self._store.watch_as(name)
+        target = self._listen(run, hooked, "Tensor", "output_gradient", "", 0, tensor)
+        run.watched[name] += 1
+        target.call, target.order = run.watched[name], next(run.counter)
 
     def _arrived(self, index: int) -> list[Target]:
         stack = self._waiting.get(get_ident())
@@ -247,64 +219,35 @@ class GradientHooks:
                 return targets
         return []
 
-    def _listen_output(
-        self, run: Forward, hooked: Hooked, module: nn.Module, args: Any, output: Any
-    ) -> tuple[Any, list[Target]]:
-        changed = None
-        if isinstance(output, Tensor):
-            if output.requires_grad and any(output is a for a in args):
-                changed = output = own_view(output)
-            found = [("", output)]
-        else:
-            found = leaves(output)
-        targets = []
-        for place, (path, tensor) in enumerate(found):
-            if tensor.requires_grad:
-                target = self._target(run, hooked, module, "output_gradient", path, place)
-                self._listen(run, target, tensor)
-                targets.append(target)
-            else:
-                self._why_not(hooked.index, f"its output ({tensor.dtype}) does not require one")
-        return changed, targets
-
-    def _target(
-        self, run: Forward, hooked: Hooked, module: nn.Module, kind: Kind, leaf: str, place: int
+    def _listen(
+        self,
+        run: Forward,
+        hooked: Hooked,
+        module_type: str,
+        kind: Kind,
+        leaf: str,
+        place: int,
+        tensor: Tensor,
     ) -> Target:
-        return Target(weakref.ref(run), hooked.index, type(module).__name__, kind, leaf, place)
+        target = Target(weakref.ref(run), hooked.index, module_type, kind, leaf, place)
+        owner = weakref.ref(self)
 
-    def _listen(self, run: Forward, target: Target, tensor: Tensor) -> None:
-        receive = self._receive
+        def receive(gradient: Tensor) -> None:
+            hooks = owner()
+            if hooks is not None:
+                hooks._receive(target, gradient)  # noqa: SLF001 - our own
 
-        def hook(gradient: Tensor) -> None:
-            receive(target, gradient)
-
-        run.handles.append(set_tensor_hook(tensor, hook))
+        run.handles.append(set_tensor_hook(tensor, receive))
         base = tensor._base  # noqa: SLF001 - the one way to see that a tensor is a view
         if base is not None and base.grad_fn is not None:
-            run.views.append(_View(target, tensor, base, base.grad_fn, base._version))  # noqa: SLF001
+            # SLF001: autograd's own count of in-place changes
+            version = base._version  # noqa: SLF001
+            run.at_end.append(partial(_follow, run, tensor, base, base.grad_fn, version, receive))
+        return target
 
-    def _node_hook(self, view: _View, place: int) -> Callable[[Any, Any], None]:
-        target, receive = view.target, self._receive
-        tensor, base = view.tensor, view.base
-        shape, strides = tuple(tensor.shape), tensor.stride()
-        offset = tensor.storage_offset() - base.storage_offset()
-        like = (tuple(base.shape), base.stride())
-        same_values = tensor.dtype == base.dtype
-
-        def hook(grad_inputs: Any, grad_outputs: Any) -> None:  # noqa: ARG001 - torch's signature
-            gradient = grad_inputs[place]
-            if gradient is None or not same_values:
-                return
-            # The view of the gradient that the tensor was of its base.
-            laid = gradient.new_empty_strided(*like)
-            laid.copy_(gradient)
-            receive(target, laid.as_strided(shape, strides, offset))
-
-        return hook
-
-    def _receive(self, target: Target, gradient: Tensor | None) -> None:
-        store, run = self._store(), target.run()
-        if gradient is None or store is None or run is None or not store.open:
+    def _receive(self, target: Target, gradient: Tensor) -> None:
+        store, run = self._store, target.run()
+        if run is None or not store.open:
             return
         if not target.call:
             match_recomputation(run)
@@ -330,12 +273,46 @@ class GradientHooks:
 
     def _recomputed_run(self) -> Forward | None:
         """The run whose checkpointed part is being recomputed, if its gradients are still due."""
-        store = self._store()
-        if store is None or not store.open or not torch.is_grad_enabled():
+        if not self._store.open or not torch.is_grad_enabled():
             return None
-        return next((r for r in reversed(store.runs) if r.unrecorded), None)
+        return next((r for r in reversed(self._store.runs) if r.unrecorded), None)
 
     def _why_not(self, index: int, reason: str) -> None:
-        store = self._store()
-        if store is not None:
-            store.ungraded[index] = f"no gradient: {reason}"
+        self._store.ungraded[index] = f"no gradient: {reason}"
+
+
+def _follow(
+    run: Forward,
+    tensor: Tensor,
+    base: Tensor,
+    node: Any,
+    version: int,
+    receive: Callable[[Tensor], None],
+) -> None:
+    """At the end of a forward: take a view's gradient elsewhere if its memory was changed.
+
+    Args:
+        run: The forward.
+        tensor: The view.
+        base: What it is a view of.
+        node: Where the base's history ended when the hook was set.
+        version: How often the base had been changed in place.
+        receive: Called with the gradient.
+    """
+    found = first_after(base.grad_fn, node) if base._version != version else None  # noqa: SLF001 - as in _listen()
+    if found is None or tensor.dtype != base.dtype:
+        return
+    after, place = found
+    shape, strides = tensor.shape, tensor.stride()
+    offset = tensor.storage_offset() - base.storage_offset()
+    base_shape, base_strides = base.shape, base.stride()
+
+    def hook(grad_inputs: Any, _grad_outputs: Any) -> None:
+        gradient = grad_inputs[place]
+        if gradient is not None:
+            # The view of the gradient that the tensor was of its base.
+            laid = gradient.new_empty_strided(base_shape, base_strides)
+            laid.copy_(gradient)
+            receive(laid.as_strided(shape, strides, offset))
+
+    run.handles.append(after.register_hook(hook))

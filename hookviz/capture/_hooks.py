@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import describe, leaves
 from hookviz.capture._module_hooks import Owner
 from hookviz.capture._snapshot import CannotKeep, Snapshot
-from hookviz.capture._store import Hooked, Store, ThreadLog, backward_is_running, graph_task
+from hookviz.capture._store import Hooked, Store, ThreadLog, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
 AfterCall = Callable[[ThreadLog, int], None]
@@ -24,52 +24,51 @@ def output_hook(
     hooked: Hooked,
     owner: Owner,
     snapshot: Snapshot,
-    *,
-    outputs: bool,
-    inputs: bool,
+    asked: frozenset[Kind],
     on_activation: Callable[[Activation], None] | None,
     gradient: OutputGradient | None,
     after: AfterCall | None,
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index, own = store.here, hooked.index, owner.module
-    module_type = type(own()).__name__
+    outputs, inputs = "output" in asked, "input" in asked
+    simple = on_activation is None and gradient is None and after is None
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
-        if not owner.meets(module):
-            return None
-        log = here.log
-        if log is None or not log.open or backward_is_running():
+        log, bare = here.log, type(output) is Tensor
+        # In few steps for the commonest call, a tensor in a forward of the model.
+        if log is None or not log.open or module is not own() or not bare or graph_task() != -1:
+            if not owner.meets(module):
+                return None
             log = store.enter(args, training=module.training)
             if log is None:
                 # A recomputation is no second call; it may carry the gradient of the first.
                 return gradient and gradient(module, args, output, None)
         call = log.counts[index] = log.counts[index] + 1
-        run = log.run
         order = next(log.counter)
-        kind = type(module).__name__
         records = log.records
-        first = len(records)
+        first = 0 if simple else len(records)
         if inputs:
             log.finished(index, call, order)
         if outputs:
-            if isinstance(output, Tensor):
-                found = [("", output)]
-            else:
+            found: Iterable[tuple[str, Tensor]] = (("", output),)
+            if not bare and not isinstance(output, Tensor):
                 found = leaves(output)
-                store.structure[index, run.number, call] = describe(output)
+                text = store.structure[index, log.run.number, call] = describe(output)
                 if not found:
-                    store.notes[index] = _nothing(output)
+                    said = "None" if output is None else f"no tensor: {text}"
+                    store.notes[index] = f"it was called, but returned {said}"
+            kind = type(module).__name__
             for path, tensor in found:
                 try:
-                    copy = snapshot(tensor)
+                    records.append((index, kind, call, order, "output", path, snapshot(tensor)))
                 except Exception as error:  # noqa: BLE001 - sorted there
                     not_kept(error, store, hooked, "output", path)
-                else:
-                    records.append((index, kind, call, order, "output", path, copy))
+        if simple:
+            return None
         if on_activation is not None:
             for record in records[first:]:
-                on_activation(store.activation(run, record))
+                on_activation(store.activation(log.run, record))
         changed = None
         if gradient is not None:
             changed = gradient(module, args, output, (log, call, order))
@@ -77,49 +76,22 @@ def output_hook(
             after(log, index)
         return changed
 
-    if inputs or not outputs or on_activation or gradient or after:
-        return hook
-
-    def plain(module: nn.Module, args: Any, output: Any) -> Any:
-        # What the general hook does for the commonest wish, the output alone, in fewer steps.
-        log = here.log
-        if (
-            module is not own()
-            or type(output) is not Tensor
-            or log is None
-            or not log.open
-            or graph_task() != -1
-        ):
-            return hook(module, args, output)
-        call = log.counts[index] = log.counts[index] + 1
-        order = next(log.counter)
-        try:
-            copy = snapshot(output)
-        except Exception as error:  # noqa: BLE001 - sorted there
-            not_kept(error, store, hooked, "output", "")
-            return None
-        log.records.append((index, module_type, call, order, "output", "", copy))
-        return None
-
-    return plain
+    return hook
 
 
 def input_hook(
     store: Store, hooked: Hooked, snapshot: Snapshot, names: Callable[[int], list[str]]
 ) -> Callable[[nn.Module, Any, Any], None]:
     """A forward pre-hook that copies what the layer is given, before it can change it."""
-    here, index = store.here, hooked.index
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-        log = here.log
-        if log is None or not log.open or backward_is_running():
-            log = store.enter((args, kwargs), training=module.training)
-            if log is None:
-                return
+        log = store.enter((args, kwargs), training=module.training)
+        if log is None:
+            return
         found: list[tuple[str, Tensor]] = []
         # Waiting from the start: where copying fails, what was copied so far is kept.
-        log.pending.append((index, type(module).__name__, found))
-        for path, tensor in named_inputs(args, kwargs or {}, names):
+        log.pending.append((hooked.index, type(module).__name__, found))
+        for path, tensor in named_inputs(args, kwargs, names):
             try:
                 found.append((path, snapshot(tensor)))
             except Exception as error:  # noqa: BLE001 - sorted there
@@ -138,15 +110,17 @@ def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any]
     return hook
 
 
+def named_arguments(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> dict[str, Any]:
+    """The arguments of a call under the names of its parameters, the positional ones first."""
+    return {**dict(zip(names(len(args)), args, strict=True)), **(kwargs or {})}
+
+
 def named_inputs(
     args: Any, kwargs: Any, names: Callable[[int], list[str]]
 ) -> list[tuple[str, Tensor]]:
     """The tensors of a call's arguments under the names of its parameters."""
     found: list[tuple[str, Tensor]] = []
-    if args:
-        for name, value in zip(names(len(args)), args, strict=True):
-            found += leaves(value, name)
-    for name, value in kwargs.items():
+    for name, value in named_arguments(args, kwargs, names).items():
         found += leaves(value, name)
     return found
 
@@ -167,28 +141,18 @@ def parameter_names(module: nn.Module) -> Callable[[int], list[str]]:
         >>> parameter_names(nn.Bilinear(2, 2, 2))(2)
         ['input1', 'input2']
     """
-    fixed: list[str] = []
-    rest: str | None = None
     try:
-        for parameter in inspect.signature(module.forward).parameters.values():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                rest = parameter.name
-            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                fixed.append(parameter.name)
+        parameters = [*inspect.signature(module.forward).parameters.values()]
     except (TypeError, ValueError):
-        fixed = []
+        parameters = []
+    fixed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
 
     def names(count: int) -> list[str]:
         extra = range(count - len(fixed))
         return fixed[:count] + [f"{rest}.{i}" if rest else str(len(fixed) + i) for i in extra]
 
     return names
-
-
-def _nothing(output: Any) -> str:
-    if output is None:
-        return "it was called, but returned None"
-    return f"it was called, but returned no tensor: {describe(output)}"
 
 
 def not_kept(error: Exception, store: Store, hooked: Hooked, kind: Kind, path: str) -> None:
@@ -198,11 +162,11 @@ def not_kept(error: Exception, store: Store, hooked: Hooked, kind: Kind, path: s
         CaptureError: The memory limit was reached.
         Exception: A transform of the user's failed, or memory ran out; the layer is named.
     """
-    leaf = f"[{path}] " if path else ""
+    what = f"{kind.replace('_', ' ')}{f' [{path}]' if path else ''}"
     if isinstance(error, CannotKeep):
-        store.unkept[hooked.index, kind] = f"its {kind.replace('_', ' ')} {leaf}is {error}"
+        store.unkept[hooked.index, kind] = f"its {what} is {error}"
         return
-    where = f"{kind.replace('_', ' ')} {leaf}of layer '{hooked.name}'"
+    where = f"{what} of layer '{hooked.name}'"
     if isinstance(error, HookvizError):
         raise type(error)(
             f"The {where} was not captured: {error.message}", remedy=error.remedy

@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 _MAX_DEPTH = 12
 # Arbitrary objects may lead anywhere (a tokenizer, a logger), so fewer of them are opened.
 _MAX_OBJECT_DEPTH = 4
-_MAX_LEAVES = 10_000
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, nn.Module, torch.Size)
 
 
@@ -78,22 +76,16 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
     """The named parts of a container, or None where there is nothing to open."""
     if isinstance(value, _PLAIN):
         return None
-    if isinstance(value, PackedSequence):
-        fields = zip(value._fields, value, strict=True)
-        return [(name, part) for name, part in fields if part is not None]
     if isinstance(value, Mapping):
         return [(str(k), v) for k, v in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(map(str, value._fields), value, strict=False))
-    if isinstance(value, (tuple, list)):
-        return [(str(i), v) for i, v in enumerate(value)]
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, tuple | list | set | frozenset):
         return [(str(i), v) for i, v in enumerate(value)]
     if dataclasses.is_dataclass(value):
-        names = tuple(f.name for f in dataclasses.fields(value))
-        parts = [(n, getattr(value, n)) for n in names if hasattr(value, n)]
-        extra = [(k, v) for k, v in getattr(value, "__dict__", {}).items() if k not in names]
-        return parts + extra
+        fields = [f.name for f in dataclasses.fields(value) if hasattr(value, f.name)]
+        parts = {name: getattr(value, name) for name in fields}
+        return list({**parts, **getattr(value, "__dict__", {})}.items())
     return None
 
 
@@ -183,7 +175,7 @@ class _Rebuilding:
         if depth > _MAX_DEPTH or id(value) in self._inside:
             return value
         parts = _parts(value)
-        by_attribute = parts is None
+        put_back = _with_attributes if parts is None else _with_parts
         if parts is None:
             if opened >= _MAX_OBJECT_DEPTH:
                 return value
@@ -194,23 +186,12 @@ class _Rebuilding:
             for name, part in parts
         ]
         self._inside.discard(id(value))
-        if all(after is before for (_, after), (_, before) in zip(new, parts, strict=True)):
-            return value
-        return (
-            _with_attributes(value, parts, new) if by_attribute else _with_parts(value, parts, new)
-        )
+        same = all(after is before for (_, after), (_, before) in zip(new, parts, strict=True))
+        return value if same else put_back(value, parts, new)
 
 
 def _with_parts(value: Any, old: list[tuple[str, Any]], new: list[tuple[str, Any]]) -> Any:
     items = [part for _, part in new]
-    if isinstance(value, PackedSequence):
-        named = dict(new)
-        return PackedSequence(
-            named["data"],
-            named["batch_sizes"],
-            named.get("sorted_indices"),
-            named.get("unsorted_indices"),
-        )
     if isinstance(value, Mapping):
         pairs = list(zip(value.keys(), items, strict=True))
         try:
@@ -222,18 +203,14 @@ def _with_parts(value: Any, old: list[tuple[str, Any]], new: list[tuple[str, Any
         return twin
     if isinstance(value, tuple) and hasattr(value, "_make"):
         return type(value)._make(items)
-    if isinstance(value, tuple):
-        # torch.return_types.* and plain tuples alike take one iterable.
-        return type(value)(items)
     if isinstance(value, list):
         twin = copy.copy(value)
         twin[:] = items
         return twin
-    if isinstance(value, set | frozenset):
+    if isinstance(value, tuple | set | frozenset):
+        # torch.return_types.* and plain tuples alike take one iterable.
         return type(value)(items)
-    if dataclasses.is_dataclass(value):
-        return _with_attributes(value, old, new)
-    return value
+    return _with_attributes(value, old, new)
 
 
 def _with_attributes(value: Any, old: list[tuple[str, Any]], new: list[tuple[str, Any]]) -> Any:

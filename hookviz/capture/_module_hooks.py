@@ -122,7 +122,7 @@ def set_forward_hook(
             return act(called, args, output) if meets(called) else None
 
     handle = module.register_forward_hook(_Hook(act if owner else hook))
-    return _Placed(handle, module._forward_hooks).remove  # noqa: SLF001 - see the module docstring
+    return _placed(handle, module._forward_hooks)  # noqa: SLF001 - see the module docstring
 
 
 def set_pre_hook(
@@ -146,7 +146,7 @@ def set_pre_hook(
 
     handle = module.register_forward_pre_hook(_Hook(hook), with_kwargs=True)
     hooks, notes = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs  # noqa: SLF001 - see the module docstring
-    return _Placed(handle, hooks, notes).remove
+    return _placed(handle, hooks, notes)
 
 
 def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
@@ -158,45 +158,37 @@ def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
     return tensor.register_hook(_Hook(act))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
-class _Placed:
-    """A hook that was set.
+def _placed(handle: Any, *dicts: Any) -> Callable[[], None]:
+    """Let the dicts that a hook of ours was put into leave all of ours out of what copies them.
 
-    It serves its dict, and torch's notes beside it, as the ``__reduce_ex__`` that leaves the hooks
-    of hookviz out; it refers to both weakly.
+    Args:
+        handle: torch's handle.
+        dicts: The dict of hooks, and torch's notes beside it; held weakly, as they hold us.
+
+    Returns:
+        A function that takes the hook off; again is harmless.
     """
+    refs = [weakref.ref(entries) for entries in dicts]
 
-    __slots__ = ("_handle", "_hooks", "_notes")
+    def ours() -> set[int]:
+        hooks: dict[int, Any] = refs[0]() or {}
+        return {key for key, hook in list(hooks.items()) if isinstance(hook, _Hook)}
 
-    def __init__(self, handle: Any, hooks: Any, notes: Any = None) -> None:
-        self._handle = handle
-        self._hooks: weakref.ref[Any] = handle.hooks_dict_ref
-        self._notes = None if notes is None else weakref.ref(notes)
-        # An ordinary dict, should somebody have put one there, takes no attributes.
-        if not getattr(hooks, "__dict__", True):
-            hooks.__dict__["__reduce_ex__"] = self._reduced_hooks
-        if not getattr(notes, "__dict__", True):
-            notes.__dict__["__reduce_ex__"] = self._reduced_notes
-
-    def _reduced_hooks(self, protocol: Any) -> Any:
-        return self._reduced(self._hooks() or {}, protocol)
-
-    def _reduced_notes(self, protocol: Any) -> Any:
-        return self._reduced((self._notes and self._notes()) or {}, protocol)
-
-    def _reduced(self, entries: Any, protocol: Any) -> Any:
-        ours = {key for key, hook in (self._hooks() or {}).items() if isinstance(hook, _Hook)}
-        others = OrderedDict((key, value) for key, value in entries.items() if key not in ours)
+    def reduced(ref: weakref.ref[Any], protocol: Any) -> Any:
+        left_out = ours()
+        others = OrderedDict((k, v) for k, v in (ref() or {}).items() if k not in left_out)
         return others.__reduce_ex__(protocol)
 
-    def remove(self) -> None:
-        """Take the hook off; again is harmless."""
-        self._handle.remove()
-        hooks = self._hooks()
-        if hooks and any(isinstance(hook, _Hook) for hook in list(hooks.values())):
-            return
-        for entries in (hooks, self._notes and self._notes()):
-            if entries is not None and hasattr(entries, "__dict__"):
-                entries.__dict__.clear()
+    for ref, entries in zip(refs, dicts, strict=True):
+        entries.__dict__.setdefault("__reduce_ex__", partial(reduced, ref))
+
+    def remove() -> None:
+        handle.remove()
+        for entries in [ref() for ref in refs] if not ours() else []:
+            if entries is not None:
+                entries.__dict__.pop("__reduce_ex__", None)
+
+    return remove
 
 
 _SLOT = "_compiled_call_impl"
@@ -225,7 +217,9 @@ class Watcher(Protocol):
         """Called after, with what ended the call, if any; may give an error in its place."""
 
 
-class _Guard:
+class _Guard(StaysHere):
+    """What lies in the slot of a module that is watched; a copy of the slot is empty."""
+
     def __init__(self, module: nn.Module) -> None:
         # The module holds the guard, so the guard must not hold the module: no cycles.
         self.module = weakref.ref(module)
@@ -233,9 +227,20 @@ class _Guard:
         self.holders = 0
         self.was_empty = _SLOT not in module.__dict__
         self.before = module.__dict__.get(_SLOT)
+        self._guarded: Callable[..., Any] = _Guard._call
+        if "torch._dynamo" in sys.modules:
+            # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
+            self._guarded = torch.compiler.disable(_Guard._call)  # type: ignore[no-untyped-call]  # as torch has it
 
-    def guarded(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module's code, table the watchers."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_tracing() and not any(inside for _, inside in self.watchers):
+            # What is traced is what the module does without us.
+            module: Any = self.module()
+            return module._call_impl(*args, **kwargs)  # noqa: SLF001 - as in _call()
+        return self._guarded(self, *args, **kwargs)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module's code, and let the watchers know."""
         module = self._called(sys._getframe(1))  # noqa: SLF001 - see _called()
         if module is not self.module() and not module.__dict__.get("_is_replica"):
             # Somebody copied the module's attributes one by one, the slot included.
@@ -245,27 +250,24 @@ class _Guard:
         call: Callable[..., Any] = original
         if original is module:
             call = module._call_impl  # noqa: SLF001 - what torch calls where the slot is empty
-        begun: list[tuple[Watcher, object | None]] = []
+        begun: list[tuple[Watcher, object]] = []
         error: BaseException | None = None
         instead: Exception | None = None
         try:
             tracing = is_tracing()
-            for watcher, set_while_tracing in self.watchers:
-                if tracing is set_while_tracing:
-                    begun.append((watcher, watcher.begin(module, args, kwargs)))
+            for watcher in [one for one, was_tracing in self.watchers if was_tracing is tracing]:
+                token = watcher.begin(module, args, kwargs)
+                if token is not None:
+                    begun.append((watcher, token))
             return call(*args, **kwargs)
-        except EarlyStop as stop:
-            error = stop
-            if any(token is stop.run for _, token in begun):
-                return None
-            raise
         except BaseException as raised:
             error = raised
+            if isinstance(raised, EarlyStop) and any(token is raised.run for _, token in begun):
+                return None
             raise
         finally:
             for watcher, token in reversed(begun):
-                if token is not None:
-                    instead = watcher.end(token, error) or instead
+                instead = watcher.end(token, error) or instead
             try:
                 if instead is not None:
                     raise instead from error
@@ -287,27 +289,9 @@ class _Guard:
         return module
 
 
-class _Slot(StaysHere):
-    """What lies in the module's slot; a copy of the slot is empty."""
-
-    def __init__(self, guard: _Guard) -> None:
-        self.guard = guard
-        self._call = guard.guarded
-        if "torch._dynamo" in sys.modules:
-            # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
-            self._call = torch.compiler.disable(guard.guarded)  # type: ignore[no-untyped-call]  # as torch has it
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_tracing() and not any(inside for _, inside in self.guard.watchers):
-            # What is traced is what the module does without us.
-            module: Any = self.guard.module()
-            return module._call_impl(*args, **kwargs)  # noqa: SLF001 - as in guarded()
-        return self._call(*args, **kwargs)
-
-
 def _guard_in(module: nn.Module) -> _Guard | None:
-    slot = module.__dict__.get(_SLOT)
-    return slot.guard if isinstance(slot, _Slot) and slot.guard.module() is module else None
+    there = module.__dict__.get(_SLOT)
+    return there if isinstance(there, _Guard) and there.module() is module else None
 
 
 def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None]:
@@ -323,8 +307,7 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
     with _lock:
         guard = _guard_in(module)
         if guard is None:
-            guard = _Guard(module)
-            module.__dict__[_SLOT] = _Slot(guard)
+            guard = module.__dict__[_SLOT] = _Guard(module)
         guard.holders += 1
         if watcher is not None:
             guard.watchers = (*guard.watchers, (watcher, is_tracing()))
@@ -349,25 +332,19 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
     return undo
 
 
-def bypass_compiled(modules: nn.Module | Iterable[nn.Module]) -> list[Callable[[], None]]:
+def bypass_compiled(
+    modules: nn.Module | Iterable[nn.Module], undo: Callable[[Callable[[], None]], object]
+) -> None:
     """Make calls of the compiled ones among some modules run the original code.
 
     Args:
         modules: Wrappers made by ``torch.compile``, modules compiled in place, and any others; a
             module stands for itself and all below.
-
-    Returns:
-        Functions that undo it.
+        undo: Is given, for each of them, a function that undoes it: the ``callback`` of an
+            ``ExitStack``.
     """
-    undo: list[Callable[[], None]] = []
-    try:
-        for module in modules.modules() if isinstance(modules, nn.Module) else modules:
-            there = module.__dict__.get(_SLOT)
-            in_place = there is not None and not isinstance(there, _Slot)
-            if is_compiled_wrapper(module) or in_place:
-                undo.append(watch_calls(module, None))
-    except BaseException:
-        for step in undo:
-            step()
-        raise
-    return undo
+    for module in modules.modules() if isinstance(modules, nn.Module) else modules:
+        there = module.__dict__.get(_SLOT)
+        in_place = there is not None and not isinstance(there, _Guard)
+        if is_compiled_wrapper(module) or in_place:
+            undo(watch_calls(module, None))

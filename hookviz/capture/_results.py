@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from hookviz.activation import Activation, CallChoice, Kind, choose
-from hookviz.capture._data_parallel import records_of
 from hookviz.capture._store import Forward, Hooked, Store
 from hookviz.capture._tree import ModuleTree, type_name
 from hookviz.errors import LayerError, did_you_mean
 
 _KINDS: dict[Kind, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_gradient": 3}
 
-
-_OneCall: TypeAlias = int | Literal["last"] | None
+_One: TypeAlias = int | Literal["last"] | None
+_All: TypeAlias = Literal["all"]
 _Run: TypeAlias = int | None
 _Leaf: TypeAlias = str | int | None
 _Of: TypeAlias = Literal["output", "input"]
+_Several: TypeAlias = tuple[Tensor, ...]
 
 
 class CaptureResults:
@@ -44,8 +44,6 @@ class CaptureResults:
         self._chosen = chosen
         self._asked = asked
         self._store = store
-        self._cache: tuple[object, tuple[Activation, ...]] | None = None
-        self._missing: dict[str, str] | None = None
 
     @property
     def layers(self) -> dict[str, str]:
@@ -58,19 +56,16 @@ class CaptureResults:
 
         The tensors are those kept, not copies of them: changing one in place changes it here.
         """
-        store = self._store
-        mark = (id(store), store.mark)
-        if self._cache is None or self._cache[0] != mark:
+        store, mark = self._store, self._store.mark
+        if store.read[0] != mark:
             found: list[Activation] = []
             for run in store.runs:
-                rows = records_of(store, run)
-                calls: dict[int, int] = {}
-                for row in rows:
-                    calls[row.layer] = max(calls.get(row.layer, 0), row.call)
+                rows = store.records_of(run)
+                calls = {row.layer: row.call for row in sorted(rows, key=lambda row: row.call)}
                 rows.sort(key=lambda row: (row.order, _KINDS[row.kind]))
                 found += [store.activation(run, row, calls[row.layer]) for row in rows]
-            self._cache = mark, tuple(found)
-        return self._cache[1]
+            store.read = mark, tuple(found)
+        return store.read[1]
 
     @property
     def bytes(self) -> int:
@@ -85,10 +80,31 @@ class CaptureResults:
     @property
     def missing(self) -> dict[str, str]:
         """Selected layer → why it has no activation, or not the gradient that was asked for."""
-        if self._store.open or self._missing is None:
-            asked = "output_gradient" in self._asked
-            self._missing = missing_layers(self._store, self._tree, gradients=asked)
-        return dict(self._missing)
+        store, gradients = self._store, "output_gradient" in self._asked
+        runs = store.runs
+        logs = store.logs_of(*runs)
+        begun = {pending[0] for log in logs for pending in list(log.pending)}
+        kept = {record[0] for log in logs for record in list(log.records)}
+        graded = {key[0] for run in runs for key in list(run.gradients)}
+        late = bool(graded) or not store.open
+        latest = runs[-1] if runs else None
+        reasons: dict[str, str] = {}
+        for hooked in self._chosen:
+            i, name = hooked.index, hooked.name
+            unkept = next((why for (index, _), why in store.unkept.items() if index == i), None)
+            note = unkept or store.notes.get(i)
+            if i in kept or i in graded or (note is None and any(log.counts[i] for log in logs)):
+                if late and i not in graded and (gradients or i not in kept):
+                    reasons[name] = store.ungraded.get(
+                        i, "no gradient: no backward reached it before the capture was closed"
+                    )
+            elif note is not None:
+                reasons[name] = note
+            elif i in begun and latest is not None and latest.error:
+                reasons[name] = f"its call did not end: {latest.error}"
+            else:
+                reasons[name] = _reason(self._tree, hooked.layer, latest, is_open=store.open)
+        return reasons
 
     def structure(self, layer: str, call: int = 1, run: int = -1) -> str:
         """How a nested output was built, shapes for tensors and type names for the rest.
@@ -109,16 +125,14 @@ class CaptureResults:
         return self._store.structure.get((self._hooked(layer).index, number, call), "")
 
     @overload
-    def output(
-        self, layer: str, call: Literal["all"], run: _Run = None, leaf: _Leaf = None
-    ) -> tuple[Tensor, ...]: ...
+    def output(self, layer: str, call: _All, run: _Run = None, leaf: _Leaf = None) -> _Several: ...
     @overload
     def output(
-        self, layer: str, call: _OneCall = None, run: _Run = None, leaf: _Leaf = None
+        self, layer: str, call: _One = None, run: _Run = None, leaf: _Leaf = None
     ) -> Tensor: ...
     def output(
         self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
-    ) -> Tensor | tuple[Tensor, ...]:
+    ) -> Tensor | _Several:
         """The output of one layer.
 
         Args:
@@ -139,34 +153,26 @@ class CaptureResults:
         return self._get(layer, "output", call, run, leaf)
 
     @overload
-    def input(
-        self, layer: str, call: Literal["all"], run: _Run = None, leaf: _Leaf = None
-    ) -> tuple[Tensor, ...]: ...
+    def input(self, layer: str, call: _All, run: _Run = None, leaf: _Leaf = None) -> _Several: ...
     @overload
     def input(
-        self, layer: str, call: _OneCall = None, run: _Run = None, leaf: _Leaf = None
+        self, layer: str, call: _One = None, run: _Run = None, leaf: _Leaf = None
     ) -> Tensor: ...
     def input(
         self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
-    ) -> Tensor | tuple[Tensor, ...]:
+    ) -> Tensor | _Several:
         """The input of one layer; arguments as for ``output``, ``leaf`` is a parameter's name."""
         return self._get(layer, "input", call, run, leaf)
 
     @overload
     def gradient(
-        self,
-        layer: str,
-        call: Literal["all"],
-        run: _Run = None,
-        leaf: _Leaf = None,
-        *,
-        of: _Of = "output",
-    ) -> tuple[Tensor, ...]: ...
+        self, layer: str, call: _All, run: _Run = None, leaf: _Leaf = None, *, of: _Of = "output"
+    ) -> _Several: ...
     @overload
     def gradient(
         self,
         layer: str,
-        call: _OneCall = None,
+        call: _One = None,
         run: _Run = None,
         leaf: _Leaf = None,
         *,
@@ -180,7 +186,7 @@ class CaptureResults:
         leaf: _Leaf = None,
         *,
         of: _Of = "output",
-    ) -> Tensor | tuple[Tensor, ...]:
+    ) -> Tensor | _Several:
         """The gradient of a layer's output or input; other arguments as for ``output``."""
         if of not in ("output", "input"):
             raise LayerError(f'A gradient is of "output" or "input", not of {of!r}.')
@@ -188,7 +194,7 @@ class CaptureResults:
 
     def _get(
         self, layer: str, kind: Kind, call: CallChoice, run: _Run, leaf: _Leaf
-    ) -> Tensor | tuple[Tensor, ...]:
+    ) -> Tensor | _Several:
         hooked = self._hooked(layer)
         if run is not None:
             _check_run(run)
@@ -218,7 +224,7 @@ class CaptureResults:
             return by_name[layer]
         name = self._tree.name_of(layer)
         for hooked in self._chosen:
-            if name is not None and hooked.layer == name:
+            if hooked.layer == name:
                 return hooked
         state = "is no layer of this model" if name is None else "was not selected"
         raise LayerError(f"'{layer}' {state}.", remedy=did_you_mean(layer, by_name) or None)
@@ -229,57 +235,19 @@ def _check_run(run: object) -> None:
         raise LayerError(f"run must be a number from 1, or negative from the end, not {run!r}.")
 
 
-def missing_layers(store: Store, tree: ModuleTree, *, gradients: bool) -> dict[str, str]:
-    """The selected layers without any record, and those without the gradient that was asked for.
-
-    Args:
-        store: The capture's store.
-        tree: The model's layers.
-        gradients: Whether gradients were asked for.
-
-    Returns:
-        Layer → reason. Before the first run, every layer "not run yet".
-    """
-    runs = store.runs
-    logs = store.logs_of(*runs)
-    begun = {pending[0] for log in logs for pending in list(log.pending)}
-    kept = {record[0] for log in logs for record in list(log.records)}
-    graded = {key[0] for run in runs for key in list(run.gradients)}
-    late = bool(graded) or not store.open
-    latest = runs[-1] if runs else None
-    reasons: dict[str, str] = {}
-    for hooked in store.hooked[: store.selected]:
-        i, name = hooked.index, hooked.name
-        unkept = next((why for (index, _), why in store.unkept.items() if index == i), None)
-        called = any(log.counts[i] for log in logs)
-        if i in kept or i in graded or (called and not unkept and i not in store.notes):
-            if late and i not in graded and (gradients or i not in kept):
-                reasons[name] = store.ungraded.get(
-                    i, "no gradient: no backward reached it before the capture was closed"
-                )
-        elif unkept or i in store.notes:
-            reasons[name] = unkept or store.notes[i]
-        elif i in begun and latest is not None and latest.error:
-            reasons[name] = f"its call did not end: {latest.error}"
-        else:
-            reasons[name] = _reason(tree, hooked.layer, latest, is_open=store.open)
-    return reasons
-
-
 def _reason(tree: ModuleTree, name: str, run: Forward | None, *, is_open: bool) -> str:
     module = tree.modules[name]
+    if run is None and is_open:
+        return "not run yet: the model was not called"
     if run is None:
-        if is_open:
-            return "not run yet: the model was not called"
         return (
             "not run: the model was not called while the capture was open; a function that "
             "torch.compile made before calls it without hooks"
         )
-    if not _has_forward(module):
-        return (
-            f"{type_name(module)} is a container that is never called itself; "
-            "choose the layers in it"
-        )
+    own_forward = type(module).forward is not nn.Module.forward or "forward" in vars(module)
+    if not own_forward:
+        kind = type_name(module)
+        return f"{kind} is a container that is never called itself; choose the layers in it"
     if run.stopped:
         return "not called: the forward was ended early, before this layer"
     if run.error:
@@ -310,11 +278,6 @@ def _why(tree: ModuleTree, name: str) -> str:
     if re.search(r"\.forward\(", _source(type(tree.root))):
         return f": {tree.type} calls forward of layers directly, which runs no hooks"
     return ": the model did not use it, or used it without calling it (its forward or its weights)"
-
-
-def _has_forward(module: nn.Module) -> bool:
-    forward = getattr(type(module), "forward", None)
-    return forward is not nn.Module.forward or "forward" in module.__dict__
 
 
 def _source(kind: type) -> str:

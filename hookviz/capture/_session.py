@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -14,14 +16,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from hookviz._meta import without_values
+from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
-from hookviz.capture._checks import check_choice, check_function
+from hookviz.capture._checks import check, check_choice, check_function
 from hookviz.capture._early_stop import Stopper
-from hookviz.capture._gradients import GradientHooks, require_grad
+from hookviz.capture._gradients import GradientHooks
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
-    EarlyStop,
     Owner,
     StaysHere,
     bypass_compiled,
@@ -32,8 +34,8 @@ from hookviz.capture._module_hooks import (
 )
 from hookviz.capture._results import CaptureResults
 from hookviz.capture._snapshot import Copying, Transform
-from hookviz.capture._store import Forward, Hooked, Store, batch_of
-from hookviz.capture._tree import LayerSelector, ModuleTree, select_from, type_name
+from hookviz.capture._store import Hooked, Store
+from hookviz.capture._tree import LayerSelectors, ModuleTree, select_from, type_name
 from hookviz.errors import CaptureError, HookvizError, LayerError
 
 
@@ -44,16 +46,11 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
     running ones, under ``torch.no_grad()`` too.
     """
     training = [m for m in modules if m.training]
-    random = [m for m in training if isinstance(m, _DropoutNd) and m.p > 0]
-    moving = [m for m in training if isinstance(m, _BatchNorm) and m.track_running_stats]
-    found = [
-        text
-        for text, there in (
-            ("Dropout makes results differ from run to run", random),
-            ("BatchNorm changes its running statistics", moving),
-        )
-        if there
-    ]
+    found = []
+    if any(isinstance(m, _DropoutNd) and m.p > 0 for m in training):
+        found.append("Dropout makes results differ from run to run")
+    if any(isinstance(m, _BatchNorm) and m.track_running_stats for m in training):
+        found.append("BatchNorm changes its running statistics")
     if found:
         warnings.warn(
             f"The model is in train mode: {' and '.join(found)}. Use eval_mode=True to capture in "
@@ -63,49 +60,21 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
         )
 
 
-def set_eval(module: nn.Module) -> Callable[[], None]:
-    """Put a model in eval mode.
-
-    Returns:
-        A function that gives each of its modules its own mode back.
-    """
+@contextmanager
+def in_eval_mode(module: nn.Module) -> Iterator[None]:
+    """Puts a model in eval mode, and gives each of its modules its own mode back at the end."""
     modes = [(m, m.training) for m in module.modules()]
-
-    def put_back() -> None:
+    try:
+        try:
+            module.eval()
+        except NotImplementedError:
+            # The mode of a program of torch.export was settled in making it.
+            for one, _ in modes:
+                one.training = False
+        yield
+    finally:
         for one, training in modes:
             one.training = training
-
-    try:
-        module.eval()
-    except NotImplementedError:  # a program of torch.export, whose mode was settled in making it
-        for one, _ in modes:
-            one.training = False
-    except BaseException:
-        put_back()
-        raise
-    return put_back
-
-
-class _RunWatcher:
-    """Begins and ends runs in the store as the model's calls do."""
-
-    def __init__(self, store: Store, gradients: GradientHooks | None) -> None:
-        self._store, self._gradients = store, gradients
-
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> Forward | None:
-        if getattr(module, "_is_replica", False):
-            return None  # a piece of somebody's DataParallel forward
-        return self._store.begin(batch_of(args, kwargs), training=module.training)
-
-    def end(self, token: Any, error: BaseException | None) -> None:
-        if self._gradients is not None:
-            self._gradients.settle(token)
-        stopped = isinstance(error, EarlyStop)
-        said = None
-        if error is not None and not stopped:
-            first = next(iter(str(error).splitlines()), "")
-            said = f"{type(error).__name__}: {first}" if first else type(error).__name__
-        self._store.end(token, said, stopped=stopped)
 
 
 class Capture(StaysHere, CaptureResults):
@@ -186,7 +155,7 @@ class Capture(StaysHere, CaptureResults):
     def __init__(
         self,
         module: nn.Module,
-        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
+        layers: LayerSelectors,
         *,
         outputs: bool = True,
         inputs: bool = False,
@@ -202,20 +171,22 @@ class Capture(StaysHere, CaptureResults):
         on_activation: Callable[[Activation], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        self._close_steps: list[Callable[[], None]] = []
+        self._is_open = False
+        self._hooks = ExitStack()
         tree = ModuleTree(module)
         selected = select_from(tree, layers)
         chosen = [Hooked(i, name, layer) for i, (name, layer) in enumerate(selected.items())]
-        if tree.has_script:
-            for hooked in chosen:
-                _refuse_script(tree, hooked)
-        wishes: list[tuple[Kind, bool]] = [
-            ("output", outputs),
-            ("input", inputs),
-            ("output_gradient", gradients),
-            ("input_gradient", input_gradients),
-        ]
-        asked = frozenset(kind for kind, wish in wishes if wish)
+        for script in tree.scripts:
+            inside = [h.layer for h in chosen if f"{h.layer}.".startswith(f"{script}.")]
+            if inside:
+                raise CaptureError(
+                    f"Layer '{inside[0]}' is in '{script}', a TorchScript module "
+                    f"({type_name(tree.modules[script])}), where hooks do not work: they are not "
+                    "supported.",
+                    remedy="Use the Python module that it was scripted or traced from.",
+                )
+        kinds: tuple[Kind, ...] = ("output", "input", "output_gradient", "input_gradient")
+        asked = frozenset(compress(kinds, (outputs, inputs, gradients, input_gradients)))
         if not asked:
             raise CaptureError(
                 "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
@@ -228,11 +199,8 @@ class Capture(StaysHere, CaptureResults):
             )
         check_function("on_activation", on_activation)
         check_function("cancelled", cancelled)
-        if not isinstance(stop_early, bool | Mapping):
-            raise CaptureError(
-                "stop_early must be True, False or a mapping from layers to numbers of calls, not "
-                f"{stop_early!r}."
-            )
+        legal = "True, False or a mapping from layers to numbers of calls"
+        check("stop_early", stop_early, legal, holds=isinstance(stop_early, bool | Mapping))
         check_choice("eval_mode", eval_mode, True, False, None)
         self._copying = Copying(device, dtype, transform, keep_graph, memory_limit)
         self._stopper: Stopper | None = None
@@ -241,9 +209,9 @@ class Capture(StaysHere, CaptureResults):
         self._eval_mode = eval_mode
         self._on_activation, self._cancelled = on_activation, cancelled
         self._gradient_hooks: GradientHooks | None = None
-        self._parallel = _device_order(tree)
+        parallel = [m for m in tree.modules.values() if isinstance(m, nn.DataParallel)]
+        self._parallel = list(getattr(parallel[0], "device_ids", [])) if parallel else None
         super().__init__(tree, chosen, asked, Store(list(chosen), self._parallel))
-        self._is_open = False
 
     @property
     def module(self) -> nn.Module:
@@ -264,10 +232,9 @@ class Capture(StaysHere, CaptureResults):
         if self._eval_mode is None:
             warn_of_training(self._tree.modules.values(), stacklevel=_stacklevel)
         self._store = store = Store(list(self._chosen), self._parallel)
-        self._cache = self._missing = None
         self._is_open = True
-        store.owner[0] += 1
-        self._close_steps = [partial(_closed, store.owner)]
+        store.thread.append(None)
+        self._hooks.callback(store.thread.pop)
         try:
             self._set_hooks(store)
         except BaseException:
@@ -277,27 +244,10 @@ class Capture(StaysHere, CaptureResults):
 
     def close(self) -> None:
         """Remove the hooks, put modes back; what was captured stays. Safe to call again."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        store = self._store
-        store.close()
-        steps, self._close_steps = self._close_steps, []
-        failed: BaseException | None = None
-        for step in reversed(steps):
-            try:
-                step()
-            except BaseException as error:  # noqa: BLE001 - the other hooks must go all the same
-                failed = error
-        for run in store.runs:
-            for handle in run.handles:
-                handle.remove()
-            run.handles, run.views = [], []
-        if failed is not None:
-            try:
-                raise failed
-            finally:
-                del failed
+        if self._is_open:
+            self._is_open = False
+            self._store.close()
+            self._hooks.close()
 
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
@@ -364,93 +314,56 @@ class Capture(StaysHere, CaptureResults):
         """
         if not self._is_open or self._gradient_hooks is None:
             raise CaptureError("A tensor can be watched only while the capture is open.")
-        require_grad(name, tensor)
-        store = self._store
+        given: object = tensor
+        if not isinstance(given, Tensor):
+            raise CaptureError(f"'{name}' must be a tensor, not {type(given).__name__}.")
+        if not tensor.requires_grad:
+            raise CaptureError(
+                f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
+                remedy="Compute it with gradients switched on, or call requires_grad_() on it "
+                "first.",
+            )
         if name in self.layers:
             raise LayerError(f"'{name}' is a selected layer; watch the tensor under another name.")
-        hooked = store.watch_as(name)
-        run = store.run_here()
-        done = run.watched[hooked.index] = run.watched.get(hooked.index, 0) + 1
-        self._gradient_hooks.watch(run, hooked, tensor, next(run.counter), done)
+        self._gradient_hooks.watch(name, tensor)
         return tensor
 
     def clear(self) -> None:
         """Drop what was captured; run numbers start at 1 again."""
         self._store.clear()
-        self._cache = self._missing = None
 
     def _set_hooks(self, store: Store) -> None:
-        tree, steps = self._tree, self._close_steps
-        outputs, inputs = "output" in self._asked, "input" in self._asked
-        gradients = "output_gradient" in self._asked
-        input_gradients = "input_gradient" in self._asked
-        snapshot = self._copying.snapshot()
-        grads = self._gradient_hooks = GradientHooks(
-            store,
-            snapshot,
-            outputs=gradients,
-            inputs=input_gradients,
-            on_activation=self._on_activation,
-        )
+        tree, asked, undo = self._tree, self._asked, self._hooks.callback
+        snapshot, each = self._copying.snapshot(), self._on_activation
+        grads = GradientHooks(store, snapshot, each, outputs="output_gradient" in asked)
+        self._gradient_hooks = grads
         if self._eval_mode:
-            steps.append(set_eval(tree.root))
+            self._hooks.enter_context(in_eval_mode(tree.root))
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
-            for layer in tree.modules.values():
-                if not isinstance(layer, torch.jit.ScriptModule):
-                    steps.append(set_pre_hook(layer, ask))
-        stopper, traced = self._stopper, is_tracing()
+            for name, layer in tree.modules.items():
+                if name not in tree.scripts:
+                    undo(set_pre_hook(layer, ask))
+        after = None if self._stopper is None else self._stopper.after
+        graded = not asked.isdisjoint({"output_gradient", "input_gradient"})
+        traced = is_tracing()
         for hooked in self._chosen:
-            layer = self._tree.modules[hooked.layer]
-            if inputs or input_gradients:
+            layer = tree.modules[hooked.layer]
+            if not asked.isdisjoint({"input", "input_gradient"}):
                 names = parameter_names(layer)
-                if inputs:
-                    steps.append(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
-                if input_gradients:
-                    steps.append(set_pre_hook(layer, grads.input_hook(hooked, names)))
+                if "input" in asked:
+                    undo(set_pre_hook(layer, input_hook(store, hooked, snapshot, names)))
+                if "input_gradient" in asked:
+                    undo(set_pre_hook(layer, grads.input_hook(hooked, names)))
+            gradient = partial(grads.after_call, hooked) if graded else None
             owner = Owner(layer, traced=traced)
-            hook = output_hook(
-                store,
-                hooked,
-                owner,
-                snapshot,
-                outputs=outputs,
-                inputs=inputs,
-                on_activation=self._on_activation,
-                gradient=partial(grads.after_call, hooked)
-                if gradients or input_gradients
-                else None,
-                after=stopper.after if stopper is not None else None,
-            )
-            steps.append(set_forward_hook(layer, hook, owner))
-        if stopper is not None:
-            steps += [set_forward_hook(*block) for block in stopper.block_hooks(store)]
-        steps.append(watch_calls(tree.root, _RunWatcher(store, grads)))
-        steps.extend(bypass_compiled([*tree.wrappers, *tree.modules.values()]))
-
-
-def _device_order(tree: ModuleTree) -> list[int] | None:
-    for module in tree.modules.values():
-        if isinstance(module, nn.DataParallel):
-            return list(getattr(module, "device_ids", []))
-    return None
-
-
-def _closed(owner: list[int]) -> None:
-    owner[0] -= 1
-
-
-def _refuse_script(tree: ModuleTree, hooked: Hooked) -> None:
-    parts = hooked.layer.split(".") if hooked.layer else []
-    for depth in range(len(parts) + 1):
-        name = ".".join(parts[:depth])
-        module = tree.modules.get(name)
-        if isinstance(module, torch.jit.ScriptModule):
-            raise CaptureError(
-                f"Layer '{hooked.layer}' is in '{name}', a TorchScript module "
-                f"({type_name(module)}), where hooks do not work: they are not supported.",
-                remedy="Use the Python module that it was scripted or traced from.",
-            )
+            hook = output_hook(store, hooked, owner, snapshot, asked, each, gradient, after)
+            undo(set_forward_hook(layer, hook, owner))
+        if self._stopper is not None:
+            for block, hook in self._stopper.block_hooks(store):
+                undo(set_forward_hook(block, hook))
+        undo(watch_calls(tree.root, store))
+        bypass_compiled([*tree.wrappers, *tree.modules.values()], undo)
 
 
 def layer_shapes(
@@ -498,8 +411,8 @@ def layer_shapes(
     except HookvizError:
         raise
     except Exception as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
         raise CaptureError(
-            f"The shapes of {type(module).__name__} are not known before it runs: {first}"
+            f"The shapes of {type(module).__name__} are not known before it runs: "
+            f"{error_text(error)}"
         ) from error
     return capture.activations

@@ -16,8 +16,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from hookviz._text import bytes_text
-from hookviz.capture._checks import check_count, check_function
+from hookviz._text import bytes_text, error_text
+from hookviz.capture._checks import check, check_count, check_function
 from hookviz.capture._module_hooks import is_tracing
 from hookviz.errors import CaptureError, DeviceError
 
@@ -63,16 +63,16 @@ class Copying:
     memory_limit: int | None = None
 
     def __post_init__(self) -> None:
-        dtype, limit = self.dtype, self.memory_limit
+        dtype = self.dtype
         if self.device is not None:
             object.__setattr__(self, "device", known_device(self.device, "Captured tensors"))
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise CaptureError(
-                f"dtype must be a floating-point torch.dtype such as torch.float32, not {dtype!r}."
-            )
+        if dtype is not None:
+            floats = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+            legal = "a floating-point torch.dtype such as torch.float32"
+            check("dtype", dtype, legal, holds=floats)
         check_function("transform", self.transform)
-        if limit is not None:
-            check_count("memory_limit (bytes)", limit, 1)
+        if self.memory_limit is not None:
+            check_count("memory_limit (bytes)", self.memory_limit, 1)
 
     def snapshot(self) -> Snapshot:
         """A function that copies tensors, with a memory limit that begins at nothing kept.
@@ -117,10 +117,8 @@ class Copying:
             # may hand out a tensor that it goes on using, so its result is copied as well.
             # numpy refuses lazily conjugated or negated tensors: the copy holds the real values.
             return (copy.clone() if copy is kept else copy).resolve_conj().resolve_neg()
-        except Exception as error:
-            if _memory_ran_out(error):
-                raise
-            raise _refused(kept, error) from error
+        except Exception as error:  # noqa: BLE001 - sorted there
+            raise _refused(kept, error) from None
 
 
 def plain_snapshot(tensor: Tensor) -> Tensor:
@@ -145,10 +143,8 @@ def plain_snapshot(tensor: Tensor) -> Tensor:
         # Outside autograd detaching would cost as much again. Lazily conjugated or negated values
         # are computed by clone, so that numpy takes every copy.
         return tensor.detach().clone() if tensor.requires_grad else tensor.clone()
-    except Exception as error:
-        if _memory_ran_out(error):
-            raise
-        raise _refused(tensor, error) from error
+    except Exception as error:  # noqa: BLE001 - sorted there
+        raise _refused(tensor, error) from None
 
 
 def _is_odd(tensor: Tensor) -> bool:
@@ -189,19 +185,15 @@ def _ordinary(tensor: Tensor) -> Tensor:
         if freed and tensor.numel():
             raise CannotKeep(f"a tensor of shape {tuple(tensor.shape)} whose memory has been freed")
     except (RuntimeError, TypeError, ValueError) as error:
-        if _memory_ran_out(error):
-            raise
-        raise _refused(tensor, error) from error
+        raise _refused(tensor, error) from None
     return tensor
 
 
-def _memory_ran_out(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
-
-
-def _refused(tensor: Tensor, error: Exception) -> CannotKeep:
-    first = next(iter(str(error).splitlines()), type(error).__name__)
-    return CannotKeep(f"a {type(tensor).__name__} that torch cannot copy ({first})")
+def _refused(tensor: Tensor, error: Exception) -> Exception:
+    """Why torch could not copy a tensor; the error itself where memory ran out."""
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        return error
+    return CannotKeep(f"a {type(tensor).__name__} that torch cannot copy ({error_text(error)})")
 
 
 def _limited(copy: Snapshot, limit: int, *, same_size: bool) -> Snapshot:
@@ -212,25 +204,23 @@ def _limited(copy: Snapshot, limit: int, *, same_size: bool) -> Snapshot:
     lock = threading.Lock()
     kept = 0
 
-    def refuse(more: int) -> None:
-        raise CaptureError(
-            f"keeping it ({bytes_text(more, binary=True)}) beside the "
-            f"{bytes_text(kept, binary=True)} already kept would go beyond the memory limit of "
-            f"{bytes_text(limit, binary=True)}.",
-            remedy="Select fewer layers, keep less with transform= or dtype=, or raise "
-            "memory_limit.",
-        )
+    def check_room(more: int) -> None:
+        if kept + more > limit:
+            size, before, most = (bytes_text(n, binary=True) for n in (more, kept, limit))
+            raise CaptureError(
+                f"keeping it ({size}) beside the {before} already kept would go beyond the memory "
+                f"limit of {most}.",
+                remedy="Select fewer layers, keep less with transform= or dtype=, or raise "
+                "memory_limit.",
+            )
 
     def keep(tensor: Tensor) -> Tensor:
         nonlocal kept
         if same_size and not _is_odd(tensor):
-            size = tensor.numel() * tensor.element_size()
-            if kept + size > limit:
-                refuse(size)
+            check_room(tensor.nbytes)
         made = copy(tensor)
         with lock:
-            if kept + made.nbytes > limit:
-                refuse(made.nbytes)
+            check_room(made.nbytes)
             kept += made.nbytes
         return made
 
@@ -256,6 +246,6 @@ def known_device(device: torch.device | str | int, what: str) -> torch.device:
         if place.type not in ("cpu", "meta"):
             torch.empty(0, device=place)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        first = str(error).splitlines()[0]
-        raise DeviceError(f"{what} cannot be moved to device '{device}': {first}") from None
+        text = error_text(error)
+        raise DeviceError(f"{what} cannot be moved to device '{device}': {text}") from None
     return place

@@ -6,6 +6,7 @@ import fnmatch
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,6 +22,9 @@ LayerSelector: TypeAlias = (
     str | re.Pattern[str] | type[nn.Module] | nn.Module | Callable[[str, nn.Module], bool]
 )
 """A name, alias or glob; a compiled regular expression; a module type; a module; a predicate."""
+
+LayerSelectors: TypeAlias = LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector]
+"""One selector or several, or a mapping from names of one's own."""
 
 _COMPILED = "_orig_mod"
 _ScriptModule, _GraphModule = torch.jit.ScriptModule, torch.fx.GraphModule  # looked up per layer
@@ -42,26 +46,27 @@ def resolve(module: nn.Module) -> nn.Module:
     """
     while is_compiled_wrapper(module):
         module = module._modules[_COMPILED]  # type: ignore[assignment]  # noqa: SLF001 - the wrapper forwards attribute look-ups to the module it holds
-    if isinstance(module, torch.jit.ScriptModule):
+    if isinstance(module, _ScriptModule):
         raise CaptureError(
-            f"{_script_name(module)} is a TorchScript module, and hooks do not work in "
-            "TorchScript modules: they are not supported.",
+            f"{type_name(module)} is a TorchScript module, and hooks do not work in TorchScript "
+            "modules: they are not supported.",
             remedy="Use the Python model that it was scripted or traced from.",
         )
-    candidate: object = module
-    if not isinstance(candidate, nn.Module):
-        found = (candidate if isinstance(candidate, type) else type(candidate)).__name__
-        hint = (
-            "A TorchScript function has no layers: use the Python model."
-            if isinstance(candidate, torch.jit.ScriptFunction)
-            else "Give its module()."
-            if isinstance(candidate, torch.export.ExportedProgram)
-            else "Build the model first and give the instance."
-            if isinstance(candidate, type)
-            else None
+    given: object = module
+    if not isinstance(given, nn.Module):
+        found = given if isinstance(given, type) else type(given)
+        raise CaptureError(
+            f"A torch.nn.Module is needed, but {found.__name__} was given.",
+            remedy=next((hint for kind, hint in _HINTS.items() if isinstance(given, kind)), None),
         )
-        raise CaptureError(f"A torch.nn.Module is needed, but {found} was given.", remedy=hint)
     return module
+
+
+_HINTS: dict[type, str] = {
+    torch.jit.ScriptFunction: "A TorchScript function has no layers: use the Python model.",
+    torch.export.ExportedProgram: "Give its module().",
+    type: "Build the model first and give the instance.",
+}
 
 
 class ModuleTree:
@@ -77,7 +82,7 @@ class ModuleTree:
         wrappers: The modules that ``torch.compile`` wrapped around others.
         uncalled: Modules that a program of ``torch.export`` or ``torch.fx`` keeps for their
             parameters and never calls, so that hooks on them never run; they are no layers.
-        has_script: Whether TorchScript modules are among them.
+        scripts: The names of the TorchScript modules among them.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -87,7 +92,7 @@ class ModuleTree:
         self._names: dict[int, list[str]] = {}
         self.wrappers: list[nn.Module] = []
         self.uncalled: set[str] = set()
-        self.has_script = False
+        self.scripts: list[str] = []
         self._canonical: dict[str, str] = {}
         self._add("", module, set(), None)
 
@@ -112,7 +117,7 @@ class ModuleTree:
                 names = self._names[key] = []
                 self.modules[name] = layer
                 if isinstance(layer, _ScriptModule):
-                    self.has_script = True
+                    self.scripts.append(name)
             if name not in self._canonical:
                 names.append(name)
                 self._canonical[name] = names[0]
@@ -129,14 +134,21 @@ class ModuleTree:
         """Names without ``module.`` → layers."""
         short: dict[str, list[str]] = {}
         for name, canonical in self._canonical.items():
-            same = short.setdefault(_without(name, _COMPILED, _WRAPPED), [])
+            same = short.setdefault(_shortened(name), [])
             if canonical not in same:
                 same.append(canonical)
         return short
 
-    def aliases(self, name: str) -> tuple[str, ...]:
-        """The other names of a layer's module."""
-        return tuple(self._names[id(self.modules[name])][1:])
+    def names(self, name: str) -> tuple[str, ...]:
+        """All names of a layer's module, that of the layer first."""
+        return tuple(self._names[id(self.modules[name])])
+
+    def above(self, name: str) -> Iterator[nn.Module]:
+        """The modules above a name, nearest first."""
+        while name:
+            name = name.rpartition(".")[0]
+            if name in self._canonical:
+                yield self.modules[self._canonical[name]]
 
     def find(self, selector: LayerSelector) -> list[str]:
         """The layers that one selector means, in order of the model.
@@ -167,7 +179,14 @@ class ModuleTree:
                 )
             return found
         if callable(selector):
-            _check_predicate(selector)
+            try:
+                with suppress(ValueError):  # it does not say what it takes
+                    inspect.signature(selector).bind("", self.root)
+            except TypeError:
+                raise LayerError(
+                    "A predicate is called with a name and a module, which "
+                    f"{selector_text(selector)} does not take."
+                ) from None
             found = [n for n, m in self.modules.items() if selector(n, m)]
             if not found:
                 raise LayerError(f"No layer of {self.type} satisfies {selector_text(selector)}.")
@@ -181,7 +200,7 @@ class ModuleTree:
         """The layer that an exact name, alias or shortened name means, or None."""
         if name in self._canonical:
             return self._canonical[name]
-        short = self._short.get(_without(name, _COMPILED, _WRAPPED), [])
+        short = self._short.get(_shortened(name), [])
         if len(short) > 1:
             raise LayerError(f"'{name}' may be any of {names_text(short)}: write the full name.")
         return short[0] if short else None
@@ -229,23 +248,15 @@ class ModuleTree:
         )
 
 
-def _check_predicate(selector: Callable[..., Any]) -> None:
-    try:
-        inspect.signature(selector).bind("", nn.Module())
-    except TypeError:
-        raise LayerError(
-            "A predicate is called with a name and a module, which "
-            f"{selector_text(selector)} does not take."
-        ) from None
-    except ValueError:  # it does not say what it takes
-        return
-
-
 def type_name(module: nn.Module) -> str:
     """The class name of a module; of a TorchScript module, that of its source."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return _script_name(module)
-    return type(module).__name__
+    script = isinstance(module, _ScriptModule)
+    return str(getattr(module, "original_name", "")) if script else type(module).__name__
+
+
+def depth_of(name: str) -> int:
+    """How many names deep a layer lies; 0 for the model itself."""
+    return name.count(".") + 1 if name else 0
 
 
 def is_compiled_wrapper(module: Any) -> bool:
@@ -253,14 +264,9 @@ def is_compiled_wrapper(module: Any) -> bool:
     return type(module).__name__ == "OptimizedModule" and isinstance(module, nn.Module)
 
 
-def _script_name(module: nn.Module) -> str:
-    return str(getattr(module, "original_name", type(module).__name__))
-
-
-def _without(name: str, *parts: str) -> str:
-    if not any(p in name for p in parts):
-        return name
-    return ".".join(p for p in name.split(".") if p not in parts)
+def _shortened(name: str) -> str:
+    """A name without the parts that DataParallel and torch.compile add."""
+    return ".".join(part for part in name.split(".") if part not in (_COMPILED, _WRAPPED))
 
 
 def selector_text(selector: LayerSelector) -> str:
@@ -325,20 +331,17 @@ def list_layers(module: nn.Module) -> list[LayerInfo]:
         LayerInfo(
             name=name,
             type=type_name(layer),
-            aliases=tree.aliases(name),
-            parameters=sum(_size(p) for p in layer.parameters()),
-            own_parameters=sum(_size(p) for p in layer.parameters(recurse=False)),
-            depth=name.count(".") + 1 if name else 0,
+            aliases=tree.names(name)[1:],
+            parameters=_count(layer.parameters()),
+            own_parameters=_count(layer.parameters(recurse=False)),
+            depth=depth_of(name),
             is_leaf=next(layer.children(), None) is None,
         )
         for name, layer in tree.modules.items()
     ]
 
 
-def select_layers(
-    module: nn.Module,
-    selectors: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
-) -> dict[str, str]:
+def select_layers(module: nn.Module, selectors: LayerSelectors) -> dict[str, str]:
     """The layers that a user means, checked before any forward.
 
     A name is tried as it stands, then as an alias of a shared module, then without ``module.``
@@ -374,10 +377,7 @@ def select_layers(
     return select_from(ModuleTree(module), selectors)
 
 
-def select_from(
-    tree: ModuleTree,
-    selectors: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector],
-) -> dict[str, str]:
+def select_from(tree: ModuleTree, selectors: LayerSelectors) -> dict[str, str]:
     """The same as ``select_layers`` for a model whose layers are known already."""
     if isinstance(selectors, Mapping) and not isinstance(selectors, nn.Module):
         chosen: dict[str, str] = {}
@@ -390,22 +390,16 @@ def select_from(
                 )
             chosen[str(key)] = found[0]
     else:
-        chosen = {name: name for selector in _each(selectors) for name in tree.find(selector)}
+        # Sequential and predicates with __iter__ are selectors, although they can be iterated.
+        many = isinstance(selectors, Iterable) and not (
+            isinstance(selectors, str) or callable(selectors)
+        )
+        each: Any = selectors if many else [selectors]
+        chosen = {name: name for selector in each for name in tree.find(selector)}
     if not chosen:
         raise LayerError(f"No layer of {tree.type} was chosen; give at least one.")
     return chosen
 
 
-def _each(selectors: LayerSelector | Iterable[LayerSelector]) -> Iterator[LayerSelector]:
-    # Strings, Sequential and predicates with __iter__ are selectors, although they can be iterated.
-    if isinstance(selectors, (str, nn.Module, re.Pattern, type)) or callable(selectors):
-        yield selectors
-    elif isinstance(selectors, Iterable):
-        yield from selectors
-    else:
-        # One selector of no known kind: find() says what is legal.
-        yield selectors  # type: ignore[unreachable]
-
-
-def _size(parameter: torch.Tensor) -> int:
-    return 0 if is_lazy(parameter) else parameter.numel()
+def _count(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(0 if is_lazy(p) else p.numel() for p in parameters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -15,14 +16,13 @@ import torch
 from torch import nn
 
 from hookviz._text import bytes_text
-from hookviz.capture._checks import check_count
+from hookviz.capture._checks import check, check_count
 from hookviz.capture._leaves import describe, leaves
 from hookviz.capture._module_hooks import bypass_compiled, set_forward_hook, set_pre_hook
-from hookviz.capture._tree import LayerSelector, ModuleTree, resolve, select_layers
-from hookviz.errors import CaptureError
+from hookviz.capture._tree import LayerSelectors, ModuleTree, depth_of, resolve, select_from
 
 _HEADERS = ("layer", "type", "call", "output", "dtype", "device", "ms", "bytes")
-_RIGHT = (False, False, True, False, False, False, True, True)
+_RIGHT = {"call", "ms", "bytes"}
 _LIVE_WIDTHS = {"output": 24, "dtype": 8, "device": 6, "ms": 9, "bytes": 10}
 
 
@@ -108,15 +108,14 @@ class VerboseExecution(nn.Module):
         model: nn.Module,
         *,
         depth: int | None = 1,
-        layers: LayerSelector | Iterable[LayerSelector] | Mapping[str, LayerSelector] | None = None,
+        layers: LayerSelectors | None = None,
         live: bool = True,
         stream: TextIO | None = None,
     ) -> None:
         super().__init__()
         if depth is not None:
             check_count("depth", depth, 0)
-        if stream is not None and not hasattr(stream, "write"):
-            raise CaptureError(f"stream must be a text file, not {type(stream).__name__}.")
+        check("stream", stream, "a text file", holds=stream is None or hasattr(stream, "write"))
         self.model = model
         self.depth = depth
         self.live = live
@@ -136,8 +135,7 @@ class VerboseExecution(nn.Module):
         table = _Table(watched, (self.stream or sys.stdout) if self.live else None)
         try:
             with ExitStack() as stack:
-                for undo in bypass_compiled(self.model):
-                    stack.callback(undo)
+                bypass_compiled(self.model, stack.callback)
                 for name, module in watched.items():
                     table.hook(name, module, stack)
                 return resolve(self.model)(*args, **kwargs)
@@ -161,18 +159,23 @@ class VerboseExecution(nn.Module):
         return "\n".join([*lines, *(_line(row, widths) for row in rows)])
 
     def _watched(self) -> dict[str, nn.Module]:
-        modules = dict(ModuleTree(self.model).modules)
+        tree = ModuleTree(self.model)
         if self._layers is not None:
-            chosen = select_layers(self.model, self._layers)
-            return {name or "(model)": modules[layer] for name, layer in chosen.items()}
+            chosen = select_from(tree, self._layers)
+            return {name or "(model)": tree.modules[layer] for name, layer in chosen.items()}
         # The model itself would only repeat the last of its children, so it is shown at depth 0.
-        depths = {name: name.count(".") + 1 if name else 0 for name in modules}
         return {
             name or "(model)": module
-            for name, module in modules.items()
-            if (depths[name] > 0 or self.depth == 0)
-            and (self.depth is None or depths[name] <= self.depth)
+            for name, module in tree.modules.items()
+            if (name or self.depth == 0) and (self.depth is None or depth_of(name) <= self.depth)
         }
+
+
+class _Running(threading.local):
+    """Name, place and moment of the calls that have begun in this thread (a replica's, say)."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, float]] = []
 
 
 class _Table:
@@ -182,80 +185,66 @@ class _Table:
         self.rows: list[ExecutionRow] = []
         self._stream = stream
         self._calls: Counter[str] = Counter()
-        self._began = 0
+        self._began = itertools.count(1)
         self._lock = threading.Lock()
-        self._local = threading.local()  # replicas of DataParallel run in threads
+        self._running = _Running()
         types = [type(module).__name__ for module in watched.values()]
-        first = {
+        widths = {
             "layer": max(map(len, ["layer", *watched])),
             "type": max(map(len, ["type", *types])),
+            **_LIVE_WIDTHS,
         }
-        self._widths = [{**_LIVE_WIDTHS, **first}.get(header, len(header)) for header in _HEADERS]
+        self._widths = [widths.get(header, len(header)) for header in _HEADERS]
 
     def hook(self, name: str, module: nn.Module, stack: ExitStack) -> None:
         def before(_module: nn.Module, args: Any, kwargs: Any) -> None:
-            with self._lock:
-                self._began += 1
-                started = self._began
+            started = next(self._began)
             _wait((args, kwargs))
-            self._running().append((name, started, time.perf_counter()))
+            self._running.calls.append((name, started, time.perf_counter()))
 
         def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
             _wait(output)
             ended = time.perf_counter()
-            _, started, began = self._running().pop()
-            self._add(name, module, output, started, (ended - began) * 1000)
+            _, started, began = self._running.calls.pop()
+            tensors = [tensor for _, tensor in leaves(output)]
+            with self._lock:
+                self._calls[name] += 1
+                row = ExecutionRow(
+                    layer=name,
+                    type=type(module).__name__,
+                    call=self._calls[name],
+                    output=describe(output),
+                    dtype=_joined(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
+                    device=_joined(str(tensor.device) for tensor in tensors),
+                    milliseconds=(ended - began) * 1000,
+                    bytes=sum(tensor.nelement() * tensor.element_size() for tensor in tensors),
+                    started=started,
+                )
+                if not self.rows:
+                    self._write(_line(_HEADERS, self._widths))
+                self.rows.append(row)
+                self._write(_line(row.cells(), self._widths))
 
         stack.callback(set_pre_hook(module, before))
         # After the hooks that others have set, so that the row tells what goes on from here.
         stack.callback(set_forward_hook(module, after))
 
     def failed(self, error: BaseException) -> None:
-        running = self._running()
-        if self._stream is not None and running:
-            self._write(f"{running[-1][0]}  ended by {type(error).__name__}")
+        if self._running.calls:
+            self._write(f"{self._running.calls[-1][0]}  ended by {type(error).__name__}")
 
     def total(self) -> None:
-        if self._stream is not None and self.rows:
-            size = sum(row.bytes for row in self.rows)
-            calls = f"{len(self.rows)} call{'s' if len(self.rows) != 1 else ''}"
-            self._write(f"{calls}, outputs {bytes_text(size, binary=True)}")
-
-    def _running(self) -> list[tuple[str, int, float]]:
-        stack: list[tuple[str, int, float]] | None = getattr(self._local, "stack", None)
-        if stack is None:
-            stack = self._local.stack = []
-        return stack
-
-    def _add(self, name: str, module: nn.Module, output: Any, started: int, ms: float) -> None:
-        tensors = [tensor for _, tensor in leaves(output)]
-        with self._lock:
-            self._calls[name] += 1
-            row = ExecutionRow(
-                layer=name,
-                type=type(module).__name__,
-                call=self._calls[name],
-                output=describe(output),
-                dtype=_joined(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
-                device=_joined(str(tensor.device) for tensor in tensors),
-                milliseconds=ms,
-                bytes=sum(tensor.nelement() * tensor.element_size() for tensor in tensors),
-                started=started,
-            )
-            self.rows.append(row)
-            if self._stream is not None:
-                if len(self.rows) == 1:
-                    self._write(_line(_HEADERS, self._widths))
-                self._write(_line(row.cells(), self._widths))
+        if self.rows:
+            size = bytes_text(sum(row.bytes for row in self.rows), binary=True)
+            plural = "s" if len(self.rows) > 1 else ""
+            self._write(f"{len(self.rows)} call{plural}, outputs {size}")
 
     def _write(self, line: str) -> None:
         if self._stream is None:
             return
         try:
-            try:
-                self._stream.write(line + "\n")
-            except UnicodeEncodeError:
-                self._stream.write(line.encode("ascii", "replace").decode() + "\n")
+            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            self._stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
             self._stream.flush()
         except (OSError, ValueError):
             self._stream = None  # closed meanwhile; the forward is worth more than its table
@@ -273,6 +262,8 @@ def _joined(words: Iterable[str]) -> str:
 
 
 def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
-    pairs = zip(cells, widths, _RIGHT, strict=True)
-    texts = [cell.rjust(width) if right else cell.ljust(width) for cell, width, right in pairs]
+    texts = [
+        cell.rjust(width) if header in _RIGHT else cell.ljust(width)
+        for header, cell, width in zip(_HEADERS, cells, widths, strict=True)
+    ]
     return "  ".join(texts).rstrip()

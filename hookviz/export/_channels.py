@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL.PngImagePlugin import PngInfo
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
@@ -23,12 +24,13 @@ from hookviz.export._facts import (
     activation_texts,
     key_of,
     number_text,
+    odd_texts,
     run_texts,
 )
 from hookviz.export._figures import view_texts
 from hookviz.export._names import channel_ending
 from hookviz.export._part import Again, Export, ExportPart, Item, PngContents, Task
-from hookviz.export._png import palette_png, rgb_png, text_chunks
+from hookviz.export._png import encoded_png, png_info
 from hookviz.render import ChannelImage, GridOptions, SingleChannels, parse_channels
 
 MAX_FACTOR = 64
@@ -57,13 +59,10 @@ def _layer_texts(
 
 def _channel_texts(layer: SingleChannels, one: ChannelImage) -> dict[str, str]:
     """What concerns one channel alone."""
-    found, texts = layer.extents, {"channels": str(one.channel)}
+    found, at, texts = layer.extents, one.channel, {"channels": str(one.channel)}
     if layer.scaling.per_channel:
         texts |= _range(one.vmin, one.vmax)
-    if one.flags is not None:
-        counts = {"nan": found.nan, "posinf": found.posinf, "neginf": found.neginf}
-        texts |= {k: str(int(c[one.channel])) for k, c in counts.items() if c[one.channel]}
-    return texts
+    return texts | odd_texts(nan=found.nan[at], posinf=found.posinf[at], neginf=found.neginf[at])
 
 
 def _range(vmin: float, vmax: float) -> dict[str, str]:
@@ -74,30 +73,26 @@ def _enlarged(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
     return pixels if factor == 1 else pixels.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
-def _png(layer: SingleChannels, one: ChannelImage, chunks: bytes, factor: int) -> bytes:
+def _png(layer: SingleChannels, one: ChannelImage, info: PngInfo, factor: int) -> bytes:
     if one.flags is None and one.levels.ndim == 2:
-        return palette_png(_enlarged(one.levels, factor), layer.table.rgb, chunks)
-    return rgb_png(_enlarged(one.rgb(layer.table), factor), chunks)
+        return encoded_png(_enlarged(one.levels, factor), info, layer.table.rgb)
+    return encoded_png(_enlarged(one.rgb(layer.table), factor), info)
 
 
 class Channels(ExportPart):
     """Single channels, 1 pixel (or a square of them) per activation."""
 
-    name, record = "channels", "channel"
+    name, record, by_channel = "channels", "channel", True
 
     def plan(self, export: Export) -> Iterator[Task]:
         """One task a layer."""
-        found = False
-        for item in export.drawable:
-            if task := self._of_item(item, export):
-                found = True
-                yield task
-        wanted = export.channels
-        if wanted is not None and export.drawable and not found:
+        tasks = [task for item in export.drawable if (task := self._of_item(item, export))]
+        if not tasks and export.channels is not None and export.drawable:
             raise ExportError(
-                f"None of the layers has a map of channel {wanted[0]}: "
+                f"None of the layers has a map of channel {export.channels[0]}: "
                 + "; ".join(note for item in export.drawable for note in item.notes[:1])
             )
+        yield from tasks
 
     def _of_item(self, item: Item, export: Export) -> Task | None:
         count, *size = item.shape or (0,)
@@ -107,11 +102,10 @@ class Channels(ExportPart):
                 "which the grid shows as a bar"
             )
             return None
-        asked: Sequence[int] = range(count)
-        if export.channels is not None:
-            asked = export.channels
-        elif export.options.channels is not None:
-            asked = parse_channels(export.options.channels)
+        asked = export.channels
+        if asked is None:
+            chosen = export.options.channels
+            asked = range(count) if chosen is None else parse_channels(chosen)
         there = [channel for channel in asked if channel < count]
         if len(there) < len(asked):
             beyond = next(channel for channel in asked if channel >= count)
@@ -131,22 +125,19 @@ class Channels(ExportPart):
         record = FileRecord("channel", (key_of(activation),), options, factor=export.factor)
         texts = _layer_texts(export.facts, activation, layer, export.options) | record.texts()
         del texts["record"]  # the only one of these that names the channel
-        shared = text_chunks(texts)
+        shared = png_info(texts).chunks
 
         def work(bundle: Sequence[ChannelImage]) -> None:
             for one in bundle:
                 own = _channel_texts(layer, one)
                 own["record"] = replace(record, channel=one.channel).text()
-                png = _png(layer, one, shared + text_chunks(own), export.factor)
-                export.folder.write(names[one.channel], png)
+                info = png_info(own)
+                info.chunks[:0] = shared
+                export.folder.write(names[one.channel], _png(layer, one, info, export.factor))
 
         for bundle in _bundles(layer.images(list(names)), export.factor):
             export.pipeline.put([names[one.channel] for one in bundle], partial(work, bundle))
         task.item.files += task.names
-
-    def legal(self, record: FileRecord) -> bool:
-        """One channel of one activation."""
-        return len(record.keys) == 1 and record.channel is not None
 
     def redraw(self, again: Again) -> PngContents:
         """The channel that the record names."""

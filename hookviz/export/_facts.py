@@ -54,9 +54,8 @@ No text holds an absolute path. PNGs carry no EXIF.
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,14 +67,12 @@ from PIL.PngImagePlugin import PngImageFile
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
-from hookviz.export._png import open_png, png_bytes_of, texts_of
+from hookviz.export._png import open_png
 from hookviz.version import __version__
 
 if TYPE_CHECKING:
     from hookviz.images import NetworkInput, Picture
     from hookviz.models import LoadedModel
-
-_NO_REASONS: Mapping[str, str] = {}
 
 
 def base_name(path: str) -> str:
@@ -152,7 +149,7 @@ class RunFacts:
     started: datetime
     input_image: Image.Image | None = None
     categories: tuple[str, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=lambda: _NO_REASONS)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def input_size(self) -> tuple[int, int] | None:
@@ -200,7 +197,7 @@ class RunFacts:
             started=started,
             input_image=None if network_input is None else network_input.picture(),
             categories=tuple(model.categories),
-            missing=_NO_REASONS if missing is None else missing,
+            missing=missing or {},
         )
 
 
@@ -261,13 +258,7 @@ def number_text(value: float | None) -> str:
         >>> number_text(-344.0625), number_text(None), number_text(float("nan"))
         ('-344.0625', 'per channel', 'NaN')
     """
-    if value is None:
-        return "per channel"
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    return repr(float(value))
+    return "per channel" if value is None else json.dumps(float(value))
 
 
 def ranges_text(numbers: Iterable[int]) -> str:
@@ -284,6 +275,12 @@ def ranges_text(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def odd_texts(*, nan: int, posinf: int, neginf: int) -> dict[str, str]:
+    """How many values are not finite; nothing where all are."""
+    counts = {"nan": nan, "posinf": posinf, "neginf": neginf}
+    return {key: str(int(count)) for key, count in counts.items() if count}
 
 
 def run_texts(facts: RunFacts) -> dict[str, str]:
@@ -334,13 +331,15 @@ def read_png_facts(png: str | Path | bytes) -> dict[str, str]:
         ExportError: The file cannot be read, is no PNG, is cut short or damaged, or was not
             written by hookviz.
     """
-    data, name = png_bytes_of(png)
-    return facts_in(open_png(data, name), name)
+    return facts_in(*open_png(png))
 
 
 def facts_in(image: PngImageFile, name: str) -> dict[str, str]:
-    """The same for a PNG that is open, with the name to use in messages."""
-    texts = texts_of(image)
+    """The same for a PNG that is open, with the name to use in messages.
+
+    The texts are those that stand before the pixels; of equal keys the last counts.
+    """
+    texts = {str(key): str(text) for key, text in image.info.items() if isinstance(text, str)}
     if not texts.get("Software", "").startswith("hookviz ") or "record" not in texts:
         raise ExportError(
             f"{name} says nothing about how it was made: hookviz did not write it, or another "
@@ -350,16 +349,8 @@ def facts_in(image: PngImageFile, name: str) -> dict[str, str]:
     return texts
 
 
-def _is_key(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 5
-        and all(type(v) is t for v, t in zip(value, (str, int, int, str, str), strict=True))
-    )
-
-
-def _is_count(value: Any, most: int) -> bool:
-    return type(value) is int and 0 <= value <= most
+def _is_count(value: Any, least: int = 0, most: int = 10**9) -> bool:
+    return type(value) is int and least <= value <= most
 
 
 def record_of(texts: Mapping[str, str], name: str = "the file") -> FileRecord:
@@ -372,37 +363,32 @@ def record_of(texts: Mapping[str, str], name: str = "the file") -> FileRecord:
     Raises:
         ExportError: The text "record" is not what hookviz writes.
     """
+    damaged = f"The text 'record' of {name} is damaged"
     try:
         record = json.loads(texts["record"])
     except (KeyError, ValueError, RecursionError) as error:
-        raise ExportError(f"The text 'record' of {name} is damaged: it is not JSON.") from error
+        raise ExportError(f"{damaged}: it is not JSON.") from error
     if not isinstance(record, dict):
-        raise ExportError(f"The text 'record' of {name} is damaged: it is not a JSON object.")
+        raise ExportError(f"{damaged}: it is not a JSON object.")
     if record.get("schema") != SCHEMA:
         raise ExportError(
             f"{name} has a record of the form {record.get('schema')!r:.40}, and this version of "
             f"hookviz reads form {SCHEMA}.",
             remedy="Use the version that wrote it; the text 'hookviz_version' names it.",
         )
-    keys: Sequence[Any] = record.get("activations") or ()
-    file, page = record.get("file"), record.get("page")
-    channel, factor = record.get("channel"), record.get("factor", 1)
-    sound = (
-        isinstance(file, str)
-        and isinstance(keys, list | tuple)
-        and all(map(_is_key, keys))
-        and _is_count(page, 10**9)
-        and (channel is None or _is_count(channel, 10**9))
-        and _is_count(factor, 64)
-        and factor >= 1
-    )
-    if not sound:
-        raise ExportError(f"The text 'record' of {name} is damaged: a value in it is not legal.")
-    return FileRecord(
-        file=str(file),
-        keys=tuple((k[0], k[1], k[2], k[3], k[4]) for k in keys),
-        options=texts.get("options", "{}"),
-        page=int(page or 0),
-        channel=channel,
-        factor=int(factor),
-    )
+    match {"channel": None, "factor": 1, **record}:
+        case {
+            "file": str(file),
+            "page": page,
+            "channel": channel,
+            "factor": factor,
+            "activations": [*keys],
+        } if (
+            all(isinstance(k, list) and [*map(type, k)] == [str, int, int, str, str] for k in keys)
+            and _is_count(page)
+            and (channel is None or _is_count(channel))
+            and _is_count(factor, 1, 64)
+        ):
+            options = texts.get("options", "{}")
+            return FileRecord(file, tuple(map(tuple, keys)), options, page, channel, factor)
+    raise ExportError(f"{damaged}: a value in it is not legal.")

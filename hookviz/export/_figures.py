@@ -21,6 +21,7 @@ from hookviz.export._facts import (
     base_name,
     key_of,
     number_text,
+    odd_texts,
     ranges_text,
     run_texts,
 )
@@ -30,12 +31,22 @@ from hookviz.export._part import (
     Again,
     Export,
     ExportPart,
+    Item,
     Pixels,
     PngContents,
     Task,
+    encoding,
     reason,
 )
-from hookviz.render import Drawing, FigureFacts, GridOptions, draw, page_count, palette
+from hookviz.render import (
+    Drawing,
+    FigureFacts,
+    GridOptions,
+    draw,
+    fitted,
+    page_count,
+    palette,
+)
 
 CONTACT_CELLS = 24
 """Layers on one page of a contact sheet."""
@@ -56,9 +67,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     Raises:
         RenderError: The activation cannot be drawn in that way.
     """
-    background = None
-    if facts.input_image is not None and (options.show_input or options.overlay is not False):
-        background = np.asarray(facts.input_image.convert("RGB"))
+    image = facts.input_image
     return draw(
         activation,
         options,
@@ -69,7 +78,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
             image=base_name(facts.image_name),
             input_size=facts.input_size,
         ),
-        background=background,
+        background=None if image is None else np.asarray(image.convert("RGB")),
         categories=facts.categories,
     )
 
@@ -114,13 +123,7 @@ def grid_texts(
     if drawing.vmin is None:
         ends = [[number_text(low), number_text(high)] for low, high in drawing.tile_ranges]
         texts["ranges"] = json.dumps(ends)
-    for key, count in (
-        ("nan", drawing.nan),
-        ("posinf", drawing.posinf),
-        ("neginf", drawing.neginf),
-    ):
-        if count:
-            texts[key] = str(count)
+    texts |= odd_texts(nan=drawing.nan, posinf=drawing.posinf, neginf=drawing.neginf)
     return texts | record.texts()
 
 
@@ -178,7 +181,7 @@ def contact_page(
     activations: Sequence[Activation],
     options: GridOptions,
     page: int,
-    pages: int,
+    where: str,
     proceed: Callable[[], None] = lambda: None,
     refused: Callable[[str], object] | None = None,
 ) -> PngContents:
@@ -189,7 +192,7 @@ def contact_page(
         activations: Those of this page, in order.
         options: Colors, scale, order and style of each cell.
         page: Which page, from 0.
-        pages: How many there are.
+        where: The same for people: "1 of 2".
         proceed: Called before each cell; raises to stop.
         refused: Called with a sentence for each activation that cannot be drawn and is left out.
 
@@ -226,9 +229,32 @@ def contact_page(
             sheet.paste(cell, (_GAP + column * (_CELL_WIDTH + _GAP), top))
         top += height + _GAP
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
-    texts = run_texts(facts) | view_texts(options) | {"page": f"{page + 1} of {pages}"}
+    texts = run_texts(facts) | view_texts(options) | {"page": where}
     texts |= {"order": options.order} | _page_texts(options) | record.texts()
     return _opaque(np.asarray(sheet)), texts
+
+
+def _fit(export: Export) -> None:
+    """Finds for each layer how many pages it has, and which options it can follow.
+
+    A file shows what the screen shows: a choice that some layers cannot follow is left out for
+    them, with a note. One that no layer can follow, not even in part, is refused.
+    """
+    facts = FigureFacts(input_size=export.facts.input_size)
+    refused: list[tuple[Item, RenderError]] = []
+    for item in export.drawable:
+        pages = partial(page_count, item.activation, facts=facts)
+        if found := export.attempt(partial(fitted, export.options, pages), item, "no grid"):
+            item.pages, item.options, refusal = found
+            refused += [(item, refusal)] if refusal else []
+    drawn = [item for item in export.drawable if item.options is not None]
+    in_part = [item for item, _ in refused if item.options and item.options.channels is not None]
+    for item, refusal in refused:
+        if len(refused) == len(drawn) and not in_part:
+            item.pages = 0
+            export.leave_out(refusal, item, "no grid")
+        else:
+            item.notes.append(f"the grid does not follow every choice: {refusal.message}")
 
 
 class Grids(ExportPart):
@@ -239,30 +265,31 @@ class Grids(ExportPart):
 
     def plan(self, export: Export) -> Iterator[Task]:
         """One task a page."""
-        options = export.options
-        facts = FigureFacts(input_size=export.facts.input_size)
-        for item in export.drawable:
-            count = partial(page_count, item.activation, options, facts=facts)
-            item.pages = export.attempt(count, item, "no grid") or 0
-            pages = range(item.pages)
+        if not any(item.options for item in export.items):
+            _fit(export)
+        for item in export.items:
+            pages, first = range(item.pages), export.options.page
             if not export.all_pages and item.pages:
-                pages = range(options.page, options.page + 1)
-                if options.page >= item.pages:
-                    item.notes.append(
-                        f"page {options.page + 1} was not written: there are {item.pages}"
-                    )
-                    continue
+                if first >= item.pages:
+                    item.notes.append(f"page {first + 1} was not written: there are {item.pages}")
+                pages = pages[first : first + 1]
             for page in pages:
                 ending = page_ending(page, item.pages, self.ending)
                 yield Task(self, [export.book.take(item.stem, ending)], item, page)
 
     def write(self, task: Task, export: Export) -> None:
         """Draws here, encodes and writes on another thread."""
-        if task.item is not None:
-            options = export.options.replace(page=task.data)
-            draw = partial(grid_page, export.facts, task.item.activation, options)
-            if picture := export.made(draw, task):
-                export.png(task, picture)
+        if task.item is not None and task.item.options is not None:
+            options = task.item.options.replace(page=task.data)
+            draw = partial(self.page, export.facts, task.item.activation, options)
+            if encode := export.made(draw, task):
+                export.put(task, encode)
+
+    def page(
+        self, facts: RunFacts, activation: Activation, options: GridOptions
+    ) -> Callable[[], bytes]:
+        """One page, drawn; gives what gives the file's bytes."""
+        return encoding(grid_page(facts, activation, options))
 
     def redraw(self, again: Again) -> PngContents:
         """The page that the record names."""
@@ -272,7 +299,7 @@ class Grids(ExportPart):
 class Contact(ExportPart):
     """A sheet of all layers, of each the first 16 channels."""
 
-    name, record = "contact", "contact"
+    name, record, single = "contact", "contact", False
 
     def plan(self, export: Export) -> Iterator[Task]:
         """One task a page."""
@@ -281,34 +308,30 @@ class Contact(ExportPart):
         for page in range(pages):
             name = export.book.take(CONTACT_STEM, f"_p{page + 1}of{pages}.png")
             part = drawn[page * CONTACT_CELLS : (page + 1) * CONTACT_CELLS]
-            yield Task(self, [name], data=(part, page, pages))
+            yield Task(self, [name], data=(part, page, f"{page + 1} of {pages}"))
 
     def write(self, task: Task, export: Export) -> None:
         """Draws here, encodes and writes on another thread."""
-        activations, page, pages = task.data
-        draw = partial(contact_page, export.facts, activations, export.options, page, pages)
+        shown, page, where = task.data
+        draw = partial(contact_page, export.facts, shown, export.options, page, where)
         draw = partial(draw, export.pipeline.proceed, export.notes.append)
         if picture := export.made(draw, task):
-            export.png(task, picture)
-
-    def legal(self, record: FileRecord) -> bool:
-        """Any number of activations."""
-        return record.channel is None
+            export.put(task, encoding(picture))
 
     def redraw(self, again: Again) -> PngContents:
         """The page that the record names."""
-        record, pages = again.record, again.texts.get("page", "").rpartition(" of ")[2]
-        number = int(pages) if pages.isdecimal() and len(pages) < 10 else record.page + 1
         if not again.activations:
             raise ExportError("The contact sheet names no layers.")
+        page, where = again.record.page, again.texts.get("page", "")
         options = again.options.replace(page=0)
-        return contact_page(again.facts, again.activations, options, record.page, number)
+        return contact_page(again.facts, again.activations, options, page, where)
 
 
 class Input(ExportPart):
     """What the network saw."""
 
-    name, record, draws = "input", "input", False
+    name, record = "input", "input"
+    draws = single = False
 
     def plan(self, export: Export) -> Iterator[Task]:
         """One task."""
@@ -319,11 +342,7 @@ class Input(ExportPart):
 
     def write(self, task: Task, export: Export) -> None:
         """Encodes and writes on another thread."""
-        export.png(task, input_page(export.facts))
-
-    def legal(self, record: FileRecord) -> bool:
-        """No activation is needed."""
-        return record.channel is None
+        export.put(task, encoding(input_page(export.facts)))
 
     def redraw(self, again: Again) -> PngContents:
         """The input of the new run."""

@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 import stat
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -136,15 +135,9 @@ class ExportFolder:
             ExportError: It cannot be made.
         """
         root = cls._parent(parent)
-        for number in range(1, 10_000):
-            path = root / (name if number == 1 else f"{name}-{number}")
-            try:
-                path.mkdir()
-            except FileExistsError:
-                continue
-            except (OSError, ValueError) as error:
-                raise disk_error(error, path) from error
-            return cls(path, made=True)
+        for stem in _numbered(name):
+            if _made(root / stem):
+                return cls(root / stem, made=True)
         raise ExportError(f"{str(root)!r} holds 9,999 exports called {name!r} already.")
 
     @classmethod
@@ -158,13 +151,8 @@ class ExportFolder:
                 cannot be made.
         """
         path = cls._parent(parent) / name
-        try:
-            path.mkdir()
-            return cls(path, made=True)
-        except FileExistsError:
-            pass
-        except (OSError, ValueError) as error:
-            raise disk_error(error, path) from error
+        if made := _made(path):
+            return cls(path, made=made)
         if not overwrite:
             raise _exists(path, "Choose another name, or pass overwrite=True.")
         if path.is_symlink() or not path.is_dir():
@@ -183,24 +171,16 @@ class ExportFolder:
         except (OSError, ValueError, RuntimeError) as error:
             raise disk_error(error, path) from error
 
-    def target(self, name: str) -> Path:
-        """The path of a file of this export.
-
-        Raises:
-            ExportError: ``name`` is not one plain name.
-        """
-        if not _is_plain(name):
-            raise ExportError(f"{name!r} is not a plain file name.")
-        return self.path / name
-
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """A file of this export, whole or not at all.
 
         Raises:
-            ExportError: It cannot be written; says why in one sentence.
+            ExportError: It cannot be written, or ``name`` is not one plain name.
         """
-        target = self.target(name)
+        if not _is_plain(name):
+            raise ExportError(f"{name!r} is not a plain file name.")
+        target = self.path / name
         try:
             with whole_file(target) as file:
                 yield file
@@ -212,7 +192,7 @@ class ExportFolder:
         """Writes ``data`` whole or not at all, and returns the file's path."""
         with self.open(name) as file:
             file.write(data)
-        return self.target(name)
+        return self.path / name
 
     def remove_if_empty(self) -> bool:
         """Removes the folder again where this export made it and nothing is in it."""
@@ -220,6 +200,23 @@ class ExportFolder:
             with suppress(OSError):
                 self.path.rmdir()
         return not self.path.exists()
+
+
+def _made(path: Path) -> bool:
+    """Makes a folder; False where something of that name is there."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return False
+    except (OSError, ValueError) as error:
+        raise disk_error(error, path) from error
+    return True
+
+
+def _numbered(name: str) -> Iterator[str]:
+    """``name``, ``name-2``, ``name-3``, ..."""
+    yield name
+    yield from (f"{name}-{number}" for number in range(2, 10_000))
 
 
 def _is_plain(name: str) -> bool:
@@ -246,21 +243,6 @@ _PIECE = 1024 * 1024
 _PACKED = frozenset({".png", ".zip"})  # deflating these again costs time and saves nothing
 
 
-def _plain_files(folder: Path) -> list[Path]:
-    """The plain files of a folder by name: no links, no folders, no unfinished parts."""
-    try:
-        found = sorted(folder.iterdir())
-        return [
-            path
-            for path in found
-            if stat.S_ISREG(path.lstat().st_mode) and not path.name.startswith(".")
-        ]
-    except OSError as error:
-        raise ExportError(
-            f"The folder {str(folder)!r} cannot be read: {error.strerror}."
-        ) from error
-
-
 def _portable(path: Path) -> tuple[str, str]:
     """Stem and ending of a file's name, without what some systems cannot unpack."""
     name = "".join("-" if is_forbidden(char) else char for char in path.name)
@@ -274,21 +256,20 @@ def _pack(
     progress: Callable[[int, int, str], None] | None,
     cancelled: Callable[[], bool] | None,
 ) -> None:
-    paths = _plain_files(folder)
+    """Zips the plain files of a folder: no links, no folders, no unfinished parts."""
+    found = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    paths = [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
     if not paths:
         raise ExportError(f"The folder {str(folder)!r} holds no files to zip.")
     top, names = "".join(_portable(folder)) or "export", NameBook()
-    with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for number, path in enumerate(paths):
-            moment = time.localtime(max(path.stat().st_mtime, 315_576_000))  # zip begins in 1980
-            entry = zipfile.ZipInfo(f"{top}/{names.take(*_portable(path))}", moment[:6])
+            entry = zipfile.ZipInfo.from_file(
+                path, f"{top}/{names.take(*_portable(path))}", strict_timestamps=False
+            )
             packed = path.suffix in _PACKED
             entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            with (
-                path.open("rb") as source,
-                archive.open(entry, "w", force_zip64=path.stat().st_size > 1 << 31) as sink,
-            ):
+            with path.open("rb") as source, archive.open(entry, "w") as sink:
                 while piece := source.read(_PIECE):
                     if cancelled is not None and cancelled():
                         raise RunCancelled(
@@ -327,8 +308,8 @@ def zip_export(
         RunCancelled: ``cancelled`` answered True.
     """
     root = checked_path("folder", folder).absolute()
-    if not root.is_dir():
-        raise ExportError(f"{str(folder)!r} is not a folder of an export.")
+    if not root.is_dir() or not os.access(root, os.R_OK):
+        raise ExportError(f"{str(folder)!r} is not a folder of an export that can be read.")
     if target is not None and hasattr(target, "write"):
         try:
             _pack(cast("IO[bytes]", target), root, progress, cancelled)
@@ -342,20 +323,15 @@ def zip_export(
 
     def place(part: Path, wanted: Path) -> None:
         nonlocal placed
-        for number in range(1, 10_000):
-            placed = wanted if number == 1 else wanted.with_stem(f"{root.name}-{number}")
-            try:
+        stems = [wanted.stem] if target is not None else _numbered(root.name)
+        for placed in (wanted.with_stem(stem) for stem in stems):
+            with suppress(FileExistsError):
                 return _place_new(part, placed)
-            except FileExistsError:
-                if target is not None:
-                    raise
         raise _exists(placed)
 
     try:
         with whole_file(path, place) as file:
             _pack(file, root, progress, cancelled)
-    except FileExistsError as error:
-        raise _exists(path) from error
     except OSError as error:
         raise disk_error(error, path) from error
     return placed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz.activation import Activation
-from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, utc_text
+from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, number_text, utc_text
 from hookviz.export._part import Export, Item
 from hookviz.render import Extents, SingleChannels, moments
 
@@ -27,31 +26,11 @@ SCHEMA = 1
 
 def _strict(value: Any) -> Any:
     """``value`` with NaN and the infinities as strings, in lists and dicts too."""
-    if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
         return [_strict(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value
-
-
-def manifest_text(manifest: Mapping[str, Any]) -> str:
-    """Strict JSON in ASCII, ending with a line break.
-
-    Examples:
-        >>> print(manifest_text({"a": [1, 2.5], "b": {"c": float("inf")}}), end="")
-        {
-          "a": [
-            1,
-            2.5
-          ],
-          "b": {
-            "c": "Infinity"
-          }
-        }
-    """
-    return json.dumps(_strict(manifest), indent=2, allow_nan=False) + "\n"
+    return number_text(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def layer_entry(item: Item, layer: SingleChannels | None) -> dict[str, Any]:
@@ -62,15 +41,9 @@ def layer_entry(item: Item, layer: SingleChannels | None) -> dict[str, Any]:
         layer: The same as measured; None where it cannot be drawn.
     """
     activation = item.activation
-    entry: dict[str, Any] = {
-        "layer": activation.layer,
+    names = ("layer", "run", "call", "calls", "order", "kind", "leaf")
+    entry: dict[str, Any] = {name: getattr(activation, name) for name in names} | {
         "type": activation.module_type,
-        "run": activation.run,
-        "call": activation.call,
-        "calls": activation.calls,
-        "order": activation.order,
-        "kind": activation.kind,
-        "leaf": activation.leaf,
         "shape": _shape(activation),
         "dtype": str(activation.tensor.dtype).removeprefix("torch."),
         "layout": "",
@@ -95,10 +68,7 @@ def _shape(activation: Activation) -> list[int]:
 def _figures(layer: SingleChannels) -> tuple[dict[str, Any], dict[str, Any]]:
     """The figures of a layer as a whole, and of each of its channels in their own order."""
     arranged, found = layer.arranged, layer.extents
-    values = arranged.maps
-    if arranged.apart is not None:  # class tokens belong to their channel
-        values = torch.cat((values.flatten(1), arranged.apart), dim=1).unsqueeze(1)
-    means = _means(values, found)
+    means = _means(arranged.values, found)
     good = found.size - (found.nan + found.posinf + found.neginf)
     whole = found.whole or (float("nan"), float("nan"))
     with np.errstate(invalid="ignore"):
@@ -128,31 +98,21 @@ def _means(maps: Tensor, found: Extents) -> NDArray[np.float64]:
     if found.all_finite and maps.dtype in _NARROW and maps.device.type == "cpu":
         sums: NDArray[np.float64] = maps.flatten(1).sum(1, dtype=torch.float64).numpy()
         return sums / found.size
-    return moments(maps, found).mean
+    return moments(maps).mean
 
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.uint8)
 
 
-def manifest_json(
-    export: Export,
-    layers: Sequence[Mapping[str, Any]],
-    *,
-    files: Iterable[str],
-    what: Iterable[str],
-    stopped: str = "",
-) -> dict[str, Any]:
-    """The whole manifest as plain values.
+def manifest_of(export: Export, stopped: str = "") -> bytes:
+    """The whole manifest: strict JSON in ASCII, ending with a line break.
 
     Args:
-        export: What was asked for.
-        layers: Entries of `layer_entry`, in order of execution.
-        files: Names of all files beside the manifest.
-        what: Names of the parts.
-        stopped: Why the export ended before its end; "" where it is complete.
+        export: What was asked for, and what became of it.
+        stopped: Why it ended before its end; "" where it is complete.
     """
     facts = export.facts
-    return {
+    manifest = {
         "schema": SCHEMA,
         "complete": not stopped,
         "stopped": stopped,
@@ -174,10 +134,11 @@ def manifest_json(
             "seen": None if facts.input_image is None else list(facts.input_image.size),
         },
         "device": facts.device,
-        "what": sorted(what),
+        "what": sorted(part.name for part in export.parts),
         "options": json.loads(export.options.to_json()),
         "missing": {name: str(reason) for name, reason in facts.missing.items()},
-        "files": list(files),
-        "layers": list(layers),
+        "files": sorted(path.name for path in export.folder.finished),
+        "layers": export.entries,
         "notes": export.notes,
     }
+    return (json.dumps(_strict(manifest), indent=2, allow_nan=False) + "\n").encode("ascii")

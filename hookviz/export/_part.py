@@ -18,12 +18,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hookviz._text import error_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export._facts import FileRecord, RunFacts
 from hookviz.export._folder import ExportFolder
 from hookviz.export._names import INPUT_NAME, MANIFEST_NAME, NameBook, activation_stem
-from hookviz.export._png import encoded_png
+from hookviz.export._png import encoded_png, png_info
 from hookviz.render import GridOptions, SingleChannels, arrange
 
 Made = TypeVar("Made")
@@ -50,8 +51,13 @@ def reason(error: BaseException) -> str:
     """
     if isinstance(error, HookvizError):
         return str(error)
-    text = str(error).strip().split("\n")[0] or "no further text"
-    return f"its values cannot be read ({type(error).__name__}: {text:.200})."
+    return f"its values cannot be read ({type(error).__name__}: {error_text(error):.200})."
+
+
+def encoding(contents: PngContents) -> Callable[[], bytes]:
+    """What gives a PNG's bytes."""
+    pixels, texts = contents
+    return lambda: encoded_png(pixels, png_info(texts))
 
 
 @dataclass(eq=False)
@@ -63,6 +69,8 @@ class Item:
         stem: The beginning of its files' names.
         shape: (channels, height, width) of what is drawn of it; None where it cannot be drawn.
         pages: How many pages its grid has.
+        options: How its grid is drawn; None where it has none.
+        tasks: What is to be written of it, in order.
         files: What was written of it.
         notes: Sentences about what is left out.
     """
@@ -71,6 +79,8 @@ class Item:
     stem: str
     shape: tuple[int, ...] | None = None
     pages: int = 0
+    options: GridOptions | None = None
+    tasks: list[Task] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -92,13 +102,6 @@ class Task:
     data: Any = None
 
 
-def as_render_error(error: Exception) -> HookvizError:
-    """What to raise where no tensor at all can be exported."""
-    if isinstance(error, HookvizError):
-        return error
-    return RenderError(f"Nothing can be exported: {reason(error)}")
-
-
 class Cancelled(Exception):  # noqa: N818 - it is a way out, not an error, and stays in this part
     """The caller asked for the end."""
 
@@ -111,31 +114,23 @@ class Pipeline:
     writing it. At most a few pieces wait, so that memory stays bounded.
 
     Args:
-        total: Files in all.
         progress: Called in the caller's thread after each file: done, total, name.
         cancelled: Asked in the caller's thread before each piece.
     """
 
     def __init__(
         self,
-        total: int,
         progress: Callable[[int, int, str], None] | None,
         cancelled: Callable[[], bool] | None,
     ) -> None:
-        self.total = total
+        self.total = 1  # files in all, the manifest included
         self.done: list[str] = []
         self._progress = progress
         self._cancelled = cancelled
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._workers = min(4, cores or 1)
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="hookviz-export")
-        self._waiting: deque[tuple[Sequence[str], Future[None]]] = deque()
-
-    def __enter__(self) -> Pipeline:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+        self._waiting: deque[tuple[Sequence[str], Future[object]]] = deque()
 
     def close(self) -> None:
         """Waits for what has begun; drops what has not."""
@@ -147,7 +142,7 @@ class Pipeline:
         if self._cancelled is not None and self._cancelled():
             raise Cancelled
 
-    def put(self, names: Sequence[str], work: Callable[[], None]) -> None:
+    def put(self, names: Sequence[str], work: Callable[[], object]) -> None:
         """Hands over one piece of work; waits while too many are under way.
 
         Args:
@@ -196,11 +191,13 @@ class Export:
         factor: Pixels per activation in single channels.
         values: The form of raw values.
         pipeline: The threads that write; it counts and asks whether to go on.
+        parts: What is written.
         folder: Where the files go.
         book: Gives names that no other file has.
         items: One per activation, in order.
-        tasks: What is to be written, in order.
+        tasks: What is to be written before all layers.
         notes: Sentences about what is left out of the export as a whole.
+        entries: What the manifest says of each layer so far.
         trouble: The first reason why a tensor was left out.
     """
 
@@ -211,15 +208,17 @@ class Export:
     factor: int
     values: ValueFormat
     pipeline: Pipeline
+    parts: Sequence[ExportPart]
     folder: ExportFolder = field(init=False)
     book: NameBook = field(default_factory=lambda: NameBook([MANIFEST_NAME, INPUT_NAME]))
     items: list[Item] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    trouble: Exception | None = None
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    trouble: HookvizError | None = None
     _measured: tuple[Item, SingleChannels | None] | None = None
 
-    def plan(self, activations: Sequence[Activation], parts: Sequence[ExportPart]) -> None:
+    def plan(self, activations: Sequence[Activation]) -> None:
         """Names every file, before the first is written.
 
         Raises:
@@ -241,37 +240,38 @@ class Export:
             if arranged := self.attempt(read, item, "not drawn"):
                 item.shape = tuple(arranged.maps.shape)
             self.items.append(item)
-        found = [task for part in parts for task in part.plan(self)]
-        numbers = {id(item): number for number, item in enumerate(self.items)}
-        self.tasks = sorted(found, key=lambda task: numbers.get(id(task.item), -1))
-        drawn = [task for task in found if task.part.draws]
-        if self.trouble is not None and not drawn and any(part.draws for part in parts):
-            raise as_render_error(self.trouble)
+        found = [task for part in self.parts for task in part.plan(self)]
+        for task in found:
+            (self.tasks if task.item is None else task.item.tasks).append(task)
+        drawn = any(task.part.draws for task in found)
+        if self.trouble is not None and not drawn and any(part.draws for part in self.parts):
+            raise self.trouble
         if not found:
             raise ExportError(
                 "There is nothing to export: the run has no activation.",
                 remedy="Run the model with at least one layer first.",
             )
-        self.pipeline.total = self.total
+        self.pipeline.total += sum(len(task.names) for task in found)
 
     @property
     def drawable(self) -> list[Item]:
         """The activations that can be drawn."""
         return [item for item in self.items if item.shape is not None]
 
-    @property
-    def total(self) -> int:
-        """How many files were planned, the manifest included."""
-        return sum(len(task.names) for task in self.tasks) + 1
-
     def attempt(self, make: Callable[[], Made], item: Item | None, what: str) -> Made | None:
         """What ``make`` gives; None and a note where the tensor does not allow it."""
         try:
             return make()
         except UNREADABLE as error:
-            (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
-            self.trouble = self.trouble or error
+            self.leave_out(error, item, what)
             return None
+
+    def leave_out(self, error: Exception, item: Item | None, what: str) -> None:
+        """Notes that something cannot be made."""
+        (self.notes if item is None else item.notes).append(f"{what}: {reason(error)}")
+        if not isinstance(error, HookvizError):
+            error = RenderError(f"Nothing can be exported: {reason(error)}")
+        self.trouble = self.trouble or error
 
     def made(self, make: Callable[[], Made], task: Task) -> Made | None:
         """The same while a task is done."""
@@ -282,14 +282,9 @@ class Export:
             task.item.files += task.names
         return made
 
-    def png(self, task: Task, contents: PngContents) -> None:
-        """Encodes and writes the one PNG of a task on another thread."""
-        (name,), (pixels, texts) = task.names, contents
-
-        def work() -> None:
-            self.folder.write(name, encoded_png(pixels, texts))
-
-        self.pipeline.put(task.names, work)
+    def put(self, task: Task, encode: Callable[[], bytes]) -> None:
+        """Encodes and writes the one file of a task on another thread."""
+        self.pipeline.put(task.names, lambda: self.folder.write(task.names[0], encode()))
 
     def measured(self, item: Item) -> SingleChannels | None:
         """An activation as measured, once for all its files; None where it cannot be."""
@@ -328,11 +323,15 @@ class ExportPart:
         name: What ``what=`` calls it.
         record: What its PNGs call themselves (the text "file"); "" where they are not drawn again.
         draws: Whether it shows tensors that can be drawn; False needs none.
+        single: Whether each of its PNGs shows one activation.
+        by_channel: Whether each shows one channel.
     """
 
     name = ""
     record = ""
     draws = True
+    single = True
+    by_channel = False
 
     def plan(self, export: Export) -> Iterator[Task]:
         """The files to be; ``export.book`` gives them names that nothing else has."""
@@ -341,10 +340,6 @@ class ExportPart:
     def write(self, task: Task, export: Export) -> None:
         """Writes the files of one task into ``export.folder``."""
         raise NotImplementedError
-
-    def legal(self, record: FileRecord) -> bool:
-        """Whether a record may be of a file of this part."""
-        return len(record.keys) == 1 and record.channel is None
 
     def redraw(self, again: Again) -> PngContents:
         """Pixels, (H, W, 3) or (H, W, 4) uint8, and texts, as `write` would write them now."""

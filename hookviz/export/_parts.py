@@ -29,8 +29,11 @@ PARTS: dict[str, ExportPart] = {
 
 def part_of(record: FileRecord) -> ExportPart | None:
     """The part that draws a file again; None where no part wrote such a one."""
-    part = next((p for p in PARTS.values() if p.record and p.record == record.file), None)
-    return part if part is not None and part.legal(record) else None
+    for part in PARTS.values():
+        if part.record and part.record == record.file:
+            fits = len(record.keys) == 1 or not part.single
+            return part if fits and part.by_channel == (record.channel is not None) else None
+    return None
 
 
 def listed(name: str, value: str | Iterable[str]) -> list[str]:

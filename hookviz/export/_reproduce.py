@@ -19,7 +19,7 @@ from hookviz.errors import ExportError, RenderError
 from hookviz.export._facts import Key, RunFacts, facts_in, record_of
 from hookviz.export._part import Again
 from hookviz.export._parts import part_of
-from hookviz.export._png import open_png, plain_text, png_bytes_of
+from hookviz.export._png import open_png, plain_text
 from hookviz.render import GridOptions
 
 RunAgain = Callable[[Mapping[str, str], tuple[str, ...]], tuple[RunFacts, Iterable[Activation]]]
@@ -93,8 +93,7 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
             run has no activation of the layer and call that it shows.
         Exception: Whatever ``run`` raises.
     """
-    data, name = png_bytes_of(png)
-    image = open_png(data, name)
+    image, name = open_png(png)
     texts = facts_in(image, name)
     record = record_of(texts, name)
     part = part_of(record)
@@ -114,14 +113,15 @@ def reproduce_png(png: str | Path | bytes, run: RunAgain) -> Reproduction:
     differences, same_facts = _compared_texts(
         texts, {key: plain_text(text) for key, text in again.items()}
     )
-    difference = _compared_pixels(there, _rgba(pixels))
+    drawn = Image.fromarray(pixels)
+    difference = _compared_pixels(there, np.asarray(drawn.convert("RGBA")))
     if difference:
         differences.append(difference)
     return Reproduction(
         identical=not difference and same_facts,
         same_pixels=not difference,
         differences=tuple(differences),
-        image=Image.fromarray(pixels),
+        image=drawn,
         facts=texts,
     )
 
@@ -137,12 +137,6 @@ def _decoded(image: PngImageFile, name: str) -> NDArray[np.uint8]:
         return np.asarray(image.convert("RGBA"))
     except Exception as error:
         raise ExportError(f"{name} is damaged: its pixels cannot be read ({error}).") from error
-
-
-def _rgba(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    if pixels.shape[2] == 4:
-        return pixels
-    return np.dstack((pixels, np.full(pixels.shape[:2], 255, np.uint8)))
 
 
 def _matching(keys: Sequence[Key], activations: Sequence[Activation]) -> list[Activation]:

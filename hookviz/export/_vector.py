@@ -9,9 +9,7 @@ from __future__ import annotations
 import io
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
@@ -19,7 +17,6 @@ import matplotlib as mpl
 from hookviz.activation import Activation
 from hookviz.export._facts import RunFacts
 from hookviz.export._figures import Grids, draw_activation, grid_texts
-from hookviz.export._part import Export, Task
 from hookviz.export._png import plain_text
 from hookviz.render import GridOptions
 
@@ -40,15 +37,12 @@ class VectorGrids(Grids):
     def __init__(self, ending: str) -> None:
         self.name = self.ending = ending
 
-    def write(self, task: Task, export: Export) -> None:
-        """Draws and writes."""
-        if task.item is not None:
-            facts, activation = export.facts, task.item.activation
-            options = export.options.replace(page=task.data)
-            draw = partial(vector_page, facts, activation, options, self.ending)
-            if data := export.made(draw, task):
-                export.folder.write(task.names[0], data)
-                export.pipeline.wrote(task.names[0])
+    def page(
+        self, facts: RunFacts, activation: Activation, options: GridOptions
+    ) -> Callable[[], bytes]:
+        """One page, drawn and encoded."""
+        data = vector_page(facts, activation, options, self.ending)
+        return lambda: data
 
 
 def vector_page(facts: RunFacts, activation: Activation, options: GridOptions, form: str) -> bytes:
@@ -75,18 +69,12 @@ def vector_page(facts: RunFacts, activation: Activation, options: GridOptions, f
         "pdf": {"CreationDate": None, "Title": title, "Creator": software, "Keywords": texts},
     }
     file = io.BytesIO()
-    with _settings():
-        drawing.figure.savefig(file, format=form, metadata=about[form])
-    return file.getvalue()
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    """Matplotlib reads these from its rcParams alone; no other setting is touched meanwhile."""
+    # Matplotlib reads these from its rcParams alone; no other setting is touched meanwhile.
     with _LOCK:
         before = {name: mpl.rcParams[name] for name in _SETTINGS}
         mpl.rcParams.update(_SETTINGS)
         try:
-            yield
+            drawing.figure.savefig(file, format=form, metadata=about[form])
         finally:
             mpl.rcParams.update(before)
+    return file.getvalue()

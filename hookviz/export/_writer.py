@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +15,16 @@ from hookviz.errors import ExportError, HookvizError, RenderError, RunCancelled,
 from hookviz.export._channels import MAX_FACTOR
 from hookviz.export._facts import RunFacts
 from hookviz.export._folder import ExportFolder, listed_files
-from hookviz.export._manifest import layer_entry, manifest_json, manifest_text
+from hookviz.export._manifest import layer_entry, manifest_of
 from hookviz.export._names import MANIFEST_NAME, checked_name, folder_name
 from hookviz.export._part import (
     Cancelled,
     Export,
+    ExportPart,
     Pipeline,
+    Task,
     TensorError,
     ValueFormat,
-    as_render_error,
 )
 from hookviz.export._parts import chosen_parts, listed
 from hookviz.render import GridOptions, parse_channels
@@ -57,11 +58,15 @@ class ExportStopped(ExportError):  # noqa: N818 - stopping on request is no erro
     """
 
     def __init__(
-        self, message: str, *, remedy: str | None, folder: Path | None, files: tuple[Path, ...]
+        self,
+        message: str,
+        *,
+        remedy: str | None = None,
+        folder: Path | None = None,
+        files: tuple[Path, ...] = (),
     ) -> None:
         super().__init__(message, remedy=remedy)
-        self.folder = folder
-        self.files = files
+        self.folder, self.files = folder, files
 
 
 class ExportCancelled(ExportStopped, RunCancelled):
@@ -98,6 +103,7 @@ def write_export(
     overwrite: bool = False,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
+    further: Sequence[ExportPart] = (),
 ) -> ExportResult:
     """Writes figures, values and a manifest into one new folder.
 
@@ -123,6 +129,7 @@ def write_export(
             replaced, and files that its old manifest lists and the new one does not are removed.
         progress: Called after each file: files done, files in all, the file's name.
         cancelled: Asked before each file and each cell of a contact sheet; True ends the export.
+        further: Parts beside those of ``what``, made by the caller; ``what`` may then be empty.
 
     Returns:
         The folder, the files and the manifest.
@@ -133,7 +140,7 @@ def write_export(
         ExportCancelled: ``cancelled`` answered True; likewise.
         RenderError: None of the activations can be drawn in the way asked.
     """
-    parts = chosen_parts(what)
+    parts = [*(chosen_parts(what) if what or not further else ()), *further]
     options = GridOptions() if options is None else options
     if not isinstance(options, GridOptions):
         raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")
@@ -153,23 +160,18 @@ def write_export(
         checked_name(name)
     elif overwrite:
         raise ExportError("overwrite=True needs the name of the folder to overwrite.")
-    with Pipeline(1, progress, cancelled) as pipeline:
-        export = Export(facts, options, wanted, all_pages, factor, values, pipeline)
+    with closing(Pipeline(progress, cancelled)) as pipeline:
+        export = Export(facts, options, wanted, all_pages, factor, values, pipeline, parts)
         try:
-            export.plan(chosen, parts)
+            export.plan(chosen)
         except Cancelled:
-            raise ExportCancelled(
-                "The export was cancelled before its first file.",
-                remedy=None,
-                folder=None,
-                files=(),
-            ) from None
+            raise ExportCancelled("The export was cancelled before its first file.") from None
         if name is None:
             name = folder_name(datetime.now(UTC), facts.model, facts.image_name)
             export.folder = ExportFolder.new(folder, name)
         else:
             export.folder = ExportFolder.named(folder, name, overwrite=overwrite)
-        return _Work(export, frozenset(part.name for part in parts)).done()
+        return _written(export)
 
 
 def _checked_channels(channels: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
@@ -199,89 +201,69 @@ def _chosen_activations(
     return tuple(activation for activation in everything if activation.layer in set(wanted))
 
 
-class _Work:
-    """Every task of an export, and how it ends."""
+def _written(export: Export) -> ExportResult:
+    """Writes everything.
 
-    def __init__(self, export: Export, what: frozenset[str]) -> None:
-        self.export, self.what = export, what
-        self.entries: list[dict[str, object]] = []
-        folder = export.folder
-        self.old = frozenset() if folder.made else listed_files(folder.path, MANIFEST_NAME)
+    Raises:
+        ExportStopped: Writing failed, or was cancelled (ExportCancelled).
+    """
+    folder, pipeline = export.folder, export.pipeline
+    old = frozenset() if folder.made else listed_files(folder.path, MANIFEST_NAME)
+    try:
+        _do_tasks(export)
+        if export.trouble is not None and not pipeline.done:
+            raise export.trouble
+        manifest = folder.write(MANIFEST_NAME, manifest_of(export))
+        pipeline.wrote(MANIFEST_NAME)
+    except Cancelled:
+        raise _stopped(export, ExportCancelled, "The export was cancelled") from None
+    except (RenderError, TensorError):  # the choice is at fault, not the writing
+        folder.remove_if_empty()
+        raise
+    except HookvizError as error:
+        raise _stopped(export, ExportStopped, error.message, error.remedy) from error
+    except BaseException as error:  # KeyboardInterrupt, a fault of the caller's progress ...
+        _stopped(export, ExportStopped, f"The export was ended by {type(error).__name__}")
+        raise
+    for name in old - set(pipeline.done):
+        with suppress(OSError):
+            (folder.path / name).unlink()
+    notes = [f"{item.activation.label}: {note}" for item in export.items for note in item.notes]
+    files = tuple(folder.path / name for name in pipeline.done if name != MANIFEST_NAME)
+    return ExportResult(folder.path, files, manifest, (*export.notes, *notes))
 
-    def done(self) -> ExportResult:
-        """Writes everything.
 
-        Raises:
-            ExportStopped: Writing failed, or was cancelled (ExportCancelled).
-        """
-        export, folder = self.export, self.export.folder
-        try:
-            self._tasks()
-            if export.trouble is not None and not export.pipeline.done:
-                raise as_render_error(export.trouble)
-            manifest = self._manifest("")
-            export.pipeline.wrote(MANIFEST_NAME)
-        except Cancelled:
-            raise self._stopped(ExportCancelled, "The export was cancelled", None) from None
-        except (RenderError, TensorError):  # the choice is at fault, not the writing
-            folder.remove_if_empty()
-            raise
-        except HookvizError as error:
-            raise self._stopped(ExportStopped, error.message, error.remedy) from error
-        except BaseException as error:  # KeyboardInterrupt, a fault of the caller's progress ...
-            self._stopped(ExportStopped, f"The export was ended by {type(error).__name__}", None)
-            raise
-        written = [name for name in export.pipeline.done if name != MANIFEST_NAME]
-        for name in self.old - set(export.pipeline.done):
-            with suppress(OSError):
-                (folder.path / name).unlink()
-        notes = [*export.notes]
-        for item in export.items:
-            notes += [f"{item.activation.label}: {note}" for note in item.notes]
-        files = tuple(folder.path / name for name in written)
-        return ExportResult(folder.path, files, manifest, tuple(notes))
+def _do_tasks(export: Export) -> None:
+    """First what concerns all layers, then layer by layer."""
 
-    def _tasks(self) -> None:
-        export = self.export
-        tasks = iter(export.tasks)
-        task = next(tasks, None)
-        for item in (None, *export.items):
-            while task is not None and task.item is item:
-                export.pipeline.proceed()
-                task.part.write(task, export)
-                task = next(tasks, None)
-            if item is not None:
-                self.entries.append(layer_entry(item, export.measured(item)))
-        export.pipeline.drain()
+    def do(tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            export.pipeline.proceed()
+            task.part.write(task, export)
 
-    def _stopped(
-        self, kind: type[ExportStopped], message: str, remedy: str | None
-    ) -> ExportStopped:
-        """What to raise, after the threads have ended and the rest is put in order."""
-        export, folder = self.export, self.export.folder
-        export.pipeline.close()
-        finished = tuple(sorted(folder.finished))
-        message = message.rstrip(".")
-        if not finished:
-            place = None if folder.remove_if_empty() else folder.path
-            return kind(f"{message}; no file was finished.", remedy=remedy, folder=place, files=())
-        with suppress(ExportError):
-            self._manifest(message)
-        count = f"{len(finished)} of {export.total - 1} files"
-        return kind(
-            f"{message}; {count} were finished and stay in {str(folder.path)!r}.",
-            remedy=remedy,
-            folder=folder.path,
-            files=finished,
-        )
+    do(export.tasks)
+    for item in export.items:
+        do(item.tasks)
+        export.entries.append(layer_entry(item, export.measured(item)))
+    export.pipeline.drain()
 
-    def _manifest(self, stopped: str) -> Path:
-        folder = self.export.folder
-        manifest = manifest_json(
-            self.export,
-            self.entries,
-            files=sorted(path.name for path in folder.finished),
-            what=self.what,
-            stopped=stopped,
-        )
-        return folder.write(MANIFEST_NAME, manifest_text(manifest).encode("ascii"))
+
+def _stopped(
+    export: Export, kind: type[ExportStopped], message: str, remedy: str | None = None
+) -> ExportStopped:
+    """What to raise, after the threads have ended and the rest is put in order."""
+    folder, message = export.folder, message.rstrip(".")
+    export.pipeline.close()
+    finished = tuple(sorted(folder.finished))
+    if not finished:
+        place = None if folder.remove_if_empty() else folder.path
+        return kind(f"{message}; no file was finished.", remedy=remedy, folder=place)
+    with suppress(ExportError):
+        folder.write(MANIFEST_NAME, manifest_of(export, stopped=message))
+    return kind(
+        f"{message}; {len(finished)} of {export.pipeline.total - 1} files were finished and stay "
+        f"in {str(folder.path)!r}.",
+        remedy=remedy,
+        folder=folder.path,
+        files=finished,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from PIL import Image
 from hookviz._tensors import dense
 from hookviz.errors import ImageError
 from hookviz.images._picture import Picture
-from hookviz.images._preprocessing import Box, Preprocessing
+from hookviz.images._preprocessing import Box, Preprocessing, unframed
 from hookviz.images._read import read_image
 
 
@@ -45,11 +45,7 @@ class NetworkInput:
     @property
     def seen(self) -> Box | None:
         """The part of the image that the network sees: ``box`` without the frame."""
-        if self.box is None:
-            return None
-        left, top, right, bottom = self.box
-        width, height = self.picture_size
-        return (max(left, 0.0), max(top, 0.0), min(right, float(width)), min(bottom, float(height)))
+        return None if self.box is None else unframed(self.box, self.picture_size)
 
     def picture(self) -> Image.Image:
         """Exactly what the network sees, as an image.
@@ -113,9 +109,7 @@ def network_input(
     how = how.checked(picture.image, values)
     with torch.inference_mode(mode=False):
         tensor = values[None].to(device=device, dtype=dtype)
-    box = how.box(picture.size)
-    given = NetworkInput(tensor, how, box, picture.size, "")
-    framed = ", the smaller image framed in black" * (
-        bool(given.framed) and how.fit not in ("pad", "border")
-    )
-    return NetworkInput(tensor, how, box, picture.size, how.describe() + framed)
+    given = NetworkInput(tensor, how, how.box(picture.size), picture.size, how.describe())
+    if given.framed and how.fit not in ("pad", "border"):
+        return replace(given, description=f"{how.describe()}, the smaller image framed in black")
+    return given

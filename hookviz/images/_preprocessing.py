@@ -26,6 +26,7 @@ import torch
 from PIL import Image
 
 from hookviz._tensors import dense
+from hookviz._text import error_text
 from hookviz.errors import ImageError, did_you_mean
 from hookviz.images._picture import Picture
 from hookviz.images._read import read_image
@@ -43,6 +44,12 @@ _RESAMPLING = {mode.name.lower(): mode for mode in Image.Resampling}
 _RESAMPLING["nearest-exact"] = Image.Resampling.NEAREST
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _OWN_STEPS = "Describe it by hookviz.Preprocessing(resize=…, crop=(height, width), mean=…, std=…)."
+
+
+def unframed(box: Box, size: Sides) -> Box:
+    """The part of a box that lies in an image of that (width, height)."""
+    left, top, right, bottom = box
+    return (max(left, 0.0), max(top, 0.0), min(right, float(size[0])), min(bottom, float(size[1])))
 
 
 @dataclass(frozen=True)
@@ -99,10 +106,12 @@ class Preprocessing:
             raise ImageError(f"fit='{self.fit}' needs the size: give crop=(height, width).")
         if self.fit == "none" and self.crop is not None:
             raise ImageError("crop=(height, width) needs a fit: 'crop', 'pad' or 'squash'.")
-        for word, sides in (("resize", self.resize), ("crop", self.crop)):
-            _check_sides(word, sides)
+        _check_sides("resize", self.resize)
+        _check_sides("crop", self.crop)
         for word, values in (("mean", self.mean), ("std", self.std)):
-            if not isinstance(values, (tuple, list)) or not all(map(_is_finite, values)):
+            if not isinstance(values, (tuple, list)) or not all(
+                isinstance(v, (int, float)) and math.isfinite(v) for v in values
+            ):
                 raise ImageError(f"{word} is {values}; it must be finite numbers, one per channel.")
         if len(self.mean) not in (1, 3) or len(self.std) != len(self.mean):
             raise ImageError(
@@ -116,6 +125,11 @@ class Preprocessing:
     def channels(self) -> int:
         """Channels of the input: 3 (red, green, blue) or 1 (grey)."""
         return len(self.mean)
+
+    @property
+    def _covers(self) -> bool:
+        """Whether the image is resized until it covers a size."""
+        return self.fit == "cover" or (self.fit == "crop" and self.resize is None)
 
     @classmethod
     def for_size(
@@ -230,28 +244,27 @@ class Preprocessing:
 
     def describe(self) -> str:
         """The steps in words, in their order."""
-        how, crop = self.interpolation, _times(self.crop) if self.crop else ""
-        target = self.resize or self.crop
-        whole = _times(target) if isinstance(target, tuple) else ""
+        target, how = self.resize or self.crop, f"({self.interpolation})"
+        cut = [f"centre crop {_times(self.crop)}"] if self.crop else []
         if self.fit in ("pad", "border"):
-            steps = [f"fitted into {whole} ({how})", "padded with the mean color"]
-            steps += [f"centre crop {crop}"] if whole != crop else []
+            steps = [f"fitted into {_times(target)} {how}", "padded with the mean color"]
+            steps += [] if target == self.crop else cut
         elif self.fit == "squash":
-            steps = [f"stretched to {crop} ({how})"]
-        elif self.fit == "cover" or (self.fit == "crop" and self.resize is None):
-            steps = [f"resized to cover {whole} ({how})", f"centre crop {crop}"]
-        else:
+            steps = [f"stretched to {_times(self.crop)} {how}"]
+        elif self._covers:
+            steps = [f"resized to cover {_times(target)} {how}", *cut]
+        elif self.resize is None:
             steps = ["size unchanged"]
-            if isinstance(self.resize, int):
-                steps = [f"short side resized to {self.resize} ({how})"]
-            elif self.resize is not None:
-                steps = [f"resized to {_times(self.resize)} ({how})"]
-            steps += [f"centre crop {crop}"] if self.crop else []
+        elif isinstance(self.resize, int):
+            steps = [f"short side resized to {self.resize} {how}", *cut]
+        else:
+            steps = [f"resized to {_times(self.resize)} {how}", *cut]
         steps += ["grey"] if self.channels == 1 else []
         if set(self.mean) == {0.0} and set(self.std) == {1.0}:
             steps.append("values 0 to 1")
         else:
-            steps.append(f"mean ({_numbers(self.mean)}), std ({_numbers(self.std)})")
+            mean, std = (", ".join(f"{v:.4g}" for v in values) for values in (self.mean, self.std))
+            steps.append(f"mean ({mean}), std ({std})")
         return ", ".join(steps)
 
     def checked(self, image: Image.Image, given: torch.Tensor) -> Preprocessing:  # noqa: ARG002
@@ -274,10 +287,10 @@ class Preprocessing:
         target = self.crop if self.fit == "squash" else self.resize or self.crop
         if target is None:
             return width, height
-        if self.fit in ("pad", "border", "cover") or (self.fit == "crop" and self.resize is None):
+        if self.fit in ("pad", "border") or self._covers:
             sides = _pair(target)
             ratios = (width / sides[1], height / sides[0])
-            ratio = min(ratios) if self.fit in ("crop", "cover") else max(ratios)
+            ratio = min(ratios) if self._covers else max(ratios)
             return max(1, round(width / ratio)), max(1, round(height / ratio))
         if not isinstance(target, int):
             return target[1], target[0]
@@ -368,12 +381,7 @@ class Preprocessing:
                 )
             # A strip of 1×10,000 with its short side resized to 256 would have 655 million pixels,
             # of which the crop keeps 0.008 %: only that part is resized.
-            part = (
-                max(box[0], 0.0),
-                max(box[1], 0.0),
-                min(box[2], float(image.width)),
-                min(box[3], float(image.height)),
-            )
+            part = unframed(box, image.size)
             size = (min(size[0], self.crop[1]), min(size[1], self.crop[0]))
             image = image.resize(size, mode, box=part)
             left, top = self._offsets(size)
@@ -483,13 +491,12 @@ class CalledPreprocessing(Preprocessing):
             try:
                 given = _call(self.function, _rgb(picture).copy())
             except Exception as error:
-                first = (str(error).splitlines() or [""])[0]
                 raise ImageError(
-                    f"The preprocessing {name} failed: {first or type(error).__name__}",
+                    f"The preprocessing {name} failed: {error_text(error)}",
                     remedy="It is called with one RGB PIL image (an array as image= where it "
                     "takes nothing else).",
                 ) from error
-            return _one_image(given, name, batched=_is_processor(self.function))
+            return _one_image(given, name, batched=_is_processor(type(self.function)))
 
 
 _TOLERANCE = 2.0
@@ -516,9 +523,10 @@ def _called(thing: Any) -> CalledPreprocessing:
     return CalledPreprocessing(**numbers, function=thing, known=steps is not None)
 
 
-def _is_processor(thing: Any) -> bool:
-    """Whether it is an image processor of the transformers library (told by its bases)."""
-    return any(kind.__name__ == "ImageProcessingMixin" for kind in type(thing).__mro__)
+def _is_processor(kind: Any) -> bool:
+    """Whether it is a class of image processors of the transformers library, by its bases."""
+    names = [base.__name__ for base in kind.mro()] if isinstance(kind, type) else []
+    return "ImageProcessingMixin" in names
 
 
 def _preset_kind(thing: Any) -> str:
@@ -529,7 +537,7 @@ def _preset_kind(thing: Any) -> str:
 
 def _call(thing: Any, image: Image.Image) -> Any:
     """Calls ``thing`` in the way of its kind."""
-    if _is_processor(thing):
+    if _is_processor(type(thing)):
         return thing(images=image, return_tensors="pt")
     if _preset_kind(thing) == "VideoClassification":
         frame = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
@@ -603,7 +611,7 @@ def _one_image(given: Any, name: str, *, batched: bool) -> torch.Tensor:
 
 def _read(thing: Any) -> Preprocessing | None:
     """Steps that a callable seems to do; None where it does not say."""
-    if _is_processor(thing):
+    if _is_processor(type(thing)):
         return _from_hugging_face(thing.to_dict())
     steps = list(_flat(thing))
     if steps:
@@ -729,10 +737,7 @@ def _hugging_face_processor(config: Mapping[str, Any]) -> CalledPreprocessing | 
     except ImportError:
         return None
     kind: Any = getattr(transformers, name, None)
-    bases = kind.mro() if isinstance(kind, type) else []
-    if "ImageProcessingMixin" not in {base.__name__ for base in bases}:
-        return None
-    return _called(kind.from_dict(dict(config)))
+    return _called(kind.from_dict(dict(config))) if _is_processor(kind) else None
 
 
 def _from_hugging_face(config: Mapping[str, Any]) -> Preprocessing:
@@ -779,22 +784,17 @@ def _hugging_face_size(size: Any) -> int | Sides:
 
 def _per_channel(word: str, values: Any, channels: int) -> tuple[float, ...]:
     """One float per channel, of one number for all or of as many as there are channels."""
-    items = list(values) if isinstance(values, Iterable) else [values]
     try:
-        numbers = [float(v) for v in items]
+        numbers = [float(v) for v in (values if isinstance(values, Iterable) else [values])]
     except (TypeError, ValueError):
         raise ImageError(f"{word}={values!r} is not a list of numbers.") from None
-    numbers = numbers * channels if len(numbers) == 1 else numbers
+    numbers *= channels if len(numbers) == 1 else 1
     if len(numbers) != channels:
         raise ImageError(
             f"{word} has {len(numbers)} values; an input of {channels} "
             f"channel{'s' * (channels > 1)} needs {channels}."
         )
     return tuple(numbers)
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _sides(value: Any) -> int | Sides | None:
@@ -823,25 +823,21 @@ def _check_sides(word: str, sides: Any) -> None:
     """Refuses a size that is none, or larger than MAX_INPUT_PIXELS."""
     if sides is None and word != "size":
         return
-    values = sides if isinstance(sides, (tuple, list)) else (sides,)
-    if isinstance(sides, (tuple, list)) and len(values) != 2:
+    values = sides if isinstance(sides, (tuple, list)) else (sides, sides)
+    if len(values) != 2:
         raise ImageError(f"{word}={sides!r} is not a size; give (height, width).")
     if any(type(v) is not int or v < 1 for v in values):
         raise ImageError(f"{word}={sides!r} is not a size; sides are whole numbers from 1 up.")
-    product = values[0] * values[-1]
-    if product > MAX_INPUT_PIXELS:
+    if math.prod(values) > MAX_INPUT_PIXELS:
         raise ImageError(
-            f"{word}={sides!r} asks for {product / 1e6:.0f} million pixels; at most "
+            f"{word}={sides!r} asks for {math.prod(values) / 1e6:.0f} million pixels; at most "
             f"{MAX_INPUT_PIXELS // 1_000_000} million are legal."
         )
 
 
-def _times(sides: Sides) -> str:
-    return f"{sides[1]}×{sides[0]}"
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{v:.4g}" for v in values)
+def _times(sides: int | Sides | None) -> str:
+    height, width = _pair(sides)
+    return f"{width}×{height}"
 
 
 def _name_of(thing: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -125,18 +125,15 @@ def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str
     file = Path(path).expanduser()
     try:
         found = file.stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise ImageError(f"'{label}' is a folder; give one image file.")
         if not stat.S_ISREG(found.st_mode):
-            # A pipe or device may never end.
-            raise ImageError(f"'{label}' is a pipe or a device; give an image file.")
+            folder = stat.S_ISDIR(found.st_mode)
+            kind = "a folder" if folder else "a pipe or a device"  # which may never end
+            raise ImageError(f"'{label}' is {kind}; give one image file.")
         _check_bytes(found.st_size, label, max_bytes)
         with file.open("rb") as stream:
             data = stream.read(max_bytes + 1)
     except FileNotFoundError:
         raise ImageError(f"There is no file '{label}' at the path given.") from None
-    except PermissionError:
-        raise ImageError(f"'{label}' may not be read: permission was denied.") from None
     except (OSError, ValueError) as error:
         # ValueError: a NUL character in the path.
         reason = getattr(error, "strerror", None) or "the path is not legal"
@@ -148,30 +145,25 @@ def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str
 def _stream_bytes(stream: Any, name: str | None, max_bytes: int) -> tuple[bytes, str]:
     own = getattr(stream, "name", None)
     label = clean_name(name or (own if isinstance(own, str) else ""))
-    pieces: list[bytes] = []
-    total = 0
+    data = bytearray()
     try:
         # A raw stream or a socket may give less than asked for.
-        while total <= max_bytes:
-            piece = stream.read(max_bytes + 1 - total)
-            if not piece:
-                break
+        while len(data) <= max_bytes and (piece := stream.read(max_bytes + 1 - len(data))):
             if isinstance(piece, str):
                 raise ImageError(
                     f"'{label}' was opened as a text.", remedy='Open it with open(path, "rb").'
                 )
-            pieces.append(bytes(piece))
-            total += len(piece)
+            data += piece
     except (OSError, ValueError) as error:
         raise ImageError(f"'{label}' cannot be read: {error}.") from error
-    _check_bytes(total, label, max_bytes)
+    _check_bytes(len(data), label, max_bytes)
     with suppress(OSError, ValueError, AttributeError, TypeError):
-        if total == 0 and stream.tell() > 0:
+        if not data and stream.tell() > 0:
             raise ImageError(
                 f"'{label}' gave no bytes: the file stands at its end.",
                 remedy="Call seek(0) first.",
             )
-    return b"".join(pieces), label
+    return bytes(data), label
 
 
 def _check_bytes(count: int, label: str, max_bytes: int) -> None:
@@ -224,7 +216,7 @@ def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: i
             f"'{label}' has the shape {shape_text(array.shape)}, which holds no pixels."
         )
     first = "CHW" if tensor else "HWC"
-    with refusing(label, f"an {word}" if word == "array" else f"a {word}"):
+    with refusing(label, "a tensor" if tensor else "an array"):
         image, notes = array_to_rgb(array, label, layout, first, max_pixels)
     return Picture(image, label, pixel_hash(image), word, image.size, notes)
 
@@ -242,77 +234,35 @@ def _upright(source: Image.Image, image: Image.Image) -> tuple[Image.Image, tupl
     return image.transpose(_UPRIGHT[orientation]), (_TURNED,)
 
 
-# The value of an ipywidgets FileUpload
+def _uploaded_file(value: Any) -> tuple[str, Any] | None:
+    """Name and bytes of the one file in the value of an ipywidgets FileUpload; None: it is none.
 
-
-def uploaded_files(value: Any) -> list[tuple[str, bytes]]:
-    """The files in an ipywidgets ``FileUpload.value``, of version 7 or 8.
-
-    Args:
-        value: Version 8: a tuple of mappings with "name" and "content" (a memoryview). Version 7:
-            a mapping from file name to a mapping with "content" (bytes), and the name again under
-            "metadata". None, () and {} mean no file.
-
-    Returns:
-        Cleaned name and a copy of the bytes of each file, in the order given.
-
-    Raises:
-        ImageError: The value has another shape.
-
-    Examples:
-        >>> uploaded_files(({"name": "a.png", "content": memoryview(b"x")},))
-        [('a.png', b'x')]
-        >>> uploaded_files({"a.png": {"metadata": {"name": "a.png"}, "content": b"x"}})
-        [('a.png', b'x')]
+    Version 8 gives a tuple of mappings with "name" and "content"; version 7 a mapping from file
+    name to a mapping with "content", and the name again under "metadata".
     """
-    if value is None:
-        return []
-    if isinstance(value, Mapping):
-        items: list[tuple[Any, Any]] = list(value.items())
-    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, memoryview)):
-        items = [(None, item) for item in value]
+    # A file may itself be called "content"; then what stands there is a mapping.
+    if isinstance(value, Mapping) and isinstance(value.get("content", {}), Mapping):
+        items = list(value.items())
     else:
-        raise ImageError(
-            f"An upload's value is a tuple or a dict of files, not {type(value).__name__}."
-        )
+        items = [("", item) for item in (value if isinstance(value, (tuple, list)) else [value])]
+    if not all(isinstance(item, Mapping) for _, item in items):
+        return None
     files = []
     for key, item in items:
-        if not isinstance(item, Mapping):
-            raise ImageError(f"An uploaded file is a dict, not {type(item).__name__}.")
         details = item.get("metadata")
         inner = details.get("name") if isinstance(details, Mapping) else None
-        label = clean_name(str(item.get("name") or inner or key or ""))
-        content = item.get("content")
-        if not isinstance(content, (bytes, bytearray, memoryview)):
-            raise ImageError(
-                f"The uploaded file '{label}' arrived without its bytes.",
-                remedy="Files above about 10 MB are lost by this control: drop the file instead.",
-            )
-        files.append((label, bytes(content)))
-    return files
-
-
-def _uploaded_file(value: Any) -> tuple[str, bytes] | None:
-    """Name and bytes of the one file in a ``FileUpload.value``; None where it is none."""
-    # A file may itself be called "content"; then what stands there is a mapping.
-    if isinstance(value, Mapping) and not isinstance(value.get("content", {}), Mapping):
-        value = (value,)
-    items = value.values() if isinstance(value, Mapping) else value
-    if not isinstance(value, (Mapping, tuple, list)):
-        return None
-    if not all(isinstance(item, Mapping) for item in items):
-        return None
-    files = uploaded_files(value)
-    if not files:
-        raise ImageError(
-            "No file has arrived in this upload.",
-            remedy="Files above about 10 MB are lost by this control: drop the file on "
-            "hookviz's app, or give its path.",
-        )
+        files.append((clean_name(str(item.get("name") or inner or key)), item.get("content")))
     if len(files) > 1:
         names = names_text(name for name, _ in files)
         raise ImageError(f"There are {len(files)} files in this upload: {names}; give one of them.")
-    return files[0]
+    lost = "Files above about 10 MB are lost by this control: drop the file on hookviz's app, "
+    lost += "or give its path."
+    if not files:
+        raise ImageError("No file has arrived in this upload.", remedy=lost)
+    name, content = files[0]
+    if not isinstance(content, (bytes, bytearray, memoryview)):
+        raise ImageError(f"The uploaded file '{name}' arrived without its bytes.", remedy=lost)
+    return name, content
 
 
 # Sample photos

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageCms
+from PIL import Image, ImageChops, ImageCms
 
 from hookviz._tensors import dense
 from hookviz._text import shape_text
@@ -72,7 +72,7 @@ def to_rgb(
         numbers = np.asarray(image)
         key = image.info.get("transparency")
         if isinstance(key, int) and image.mode.startswith("I;16"):
-            alpha = _key_alpha(numbers[..., None], (key,))
+            alpha = _key_alpha(np.atleast_3d(numbers), (key,))
         levels, said = _levels(numbers, image.mode, bits, sixteen)
         notes += said
         color = Image.fromarray(255 - levels if inverted else levels)
@@ -83,7 +83,8 @@ def to_rgb(
         color, note = _to_srgb(color, profile)
         notes += [note] if note else []
     if color.mode == "LAB":
-        color = _lab_to_rgb(color)
+        lab, srgb = (ImageCms.createProfile(space) for space in ("LAB", "sRGB"))
+        color = ImageCms.buildTransform(lab, srgb, "LAB", "RGB").apply(color)
     if color.mode != "RGB":
         color = color.convert("RGB")
     if alpha is not None and alpha.getextrema() != (255, 255):
@@ -99,30 +100,23 @@ def to_rgb(
 
 def _color_and_alpha(image: Image.Image, bits: int) -> tuple[Image.Image, Image.Image | None]:
     """The colors in a mode that profiles know, and the alpha channel where there is one."""
-    mode = image.mode
     key = image.info.get("transparency")
-    if mode in ("1", "L", "RGB") and key is not None:
+    if image.mode in ("1", "L", "RGB") and key is not None:
         return _keyed(image, key, bits)
-    if mode == "P" or mode == "PA":
-        transparent = mode == "PA" or key is not None or _palette_mode(image) == "RGBA"
-        image = image.convert("RGBA" if transparent else "RGB")
-        mode = image.mode
-    if mode in ("RGBa", "La"):
-        image = image.convert("RGBA" if mode == "RGBa" else "LA")
-        mode = image.mode
-    if mode == "RGBA":
-        return image.convert("RGB"), image.getchannel("A")
-    if mode == "LA":
-        return image.getchannel("L"), image.getchannel("A")
-    if mode == "1":
+    if image.mode in ("P", "PA"):
+        palette = image.palette.mode if image.palette is not None else ""
+        image = image.convert(
+            "RGBA" if image.mode == "PA" or key is not None or palette == "RGBA" else "RGB"
+        )
+    elif image.mode in ("RGBa", "La"):
+        image = image.convert(image.mode.upper())
+    if image.mode in ("RGBA", "LA"):
+        return image.convert(image.mode[:-1]), image.getchannel("A")
+    if image.mode == "1":
         return image.convert("L"), None
-    if mode in ("L", "RGB", "CMYK", "LAB"):
+    if image.mode in _MODE_SPACES:
         return image, None
     return image.convert("RGB"), None  # RGBX, YCbCr, HSV
-
-
-def _palette_mode(image: Image.Image) -> str:
-    return image.palette.mode if image.palette is not None else ""
 
 
 def _keyed(image: Image.Image, key: Any, bits: int) -> tuple[Image.Image, Image.Image | None]:
@@ -138,18 +132,14 @@ def _keyed(image: Image.Image, key: Any, bits: int) -> tuple[Image.Image, Image.
         values = tuple(v >> 8 for v in values)
     elif bits in (2, 4):
         values = tuple(v * (255 // (2**bits - 1)) for v in values)
-    numbers = np.asarray(color)
-    return color, _key_alpha(numbers[..., None] if numbers.ndim == 2 else numbers, values)
+    return color, _key_alpha(np.atleast_3d(np.asarray(color)), values)
 
 
 def _key_alpha(numbers: np.ndarray, key: tuple[int, ...]) -> Image.Image:
-    alpha = np.full(numbers.shape[:2], 255, np.uint8)
+    """The alpha channel of (H, W, C) numbers in which one color is transparent."""
+    alpha = np.empty(numbers.shape[:2], np.uint8)
     for rows in _bands(numbers):
-        band = numbers[rows]
-        hit = band[..., 0] == key[0]
-        for i, value in enumerate(key[1:], start=1):
-            hit &= band[..., i] == value
-        alpha[rows][hit] = 0
+        alpha[rows] = (numbers[rows] != np.array(key)).any(axis=2) * np.uint8(255)
     return Image.fromarray(alpha)
 
 
@@ -160,11 +150,8 @@ def _levels(
         return numbers_to_levels(numbers, 0, 4095 if bits == 12 else 65535), []
     low, high, odd = _finite_range(numbers)
     notes = [f"{odd:,} values were not finite (NaN is shown black)."] if odd else []
-    if mode == "I":
-        full = 65535 if sixteen else 255 if low >= 0 and high <= 255 else 0
-    else:
-        full = 1 if low >= 0 and high <= 1 else 0
-    if full:
+    full = 1 if mode == "F" else 65535 if sixteen else 255
+    if low >= 0 and high <= full:
         return numbers_to_levels(numbers, 0, full), notes
     if low == high:
         notes.append(f"All values are {low:g}; the image is shown mid-grey.")
@@ -175,16 +162,12 @@ def _levels(
 
 def _finite_range(numbers: np.ndarray) -> tuple[float, float, int]:
     """Smallest and largest finite value (0 and 0 where there is none), and how many are not."""
-    low, high, odd = np.inf, -np.inf, 0
-    for rows in _bands(numbers):
-        band = numbers[rows]
-        if band.dtype.kind == "f":
-            finite = band[np.isfinite(band)]
-            odd += band.size - finite.size
-            band = finite
-        if band.size:
-            low, high = min(low, float(band.min())), max(high, float(band.max()))
-    return (0.0, 0.0, odd) if low > high else (low, high, odd)
+    finite = np.isfinite(numbers)
+    if not finite.any():
+        return 0.0, 0.0, numbers.size
+    some = numbers.flat[finite.argmax()]
+    low, high = (float(find(where=finite, initial=some)) for find in (numbers.min, numbers.max))
+    return low, high, int(numbers.size - np.count_nonzero(finite))
 
 
 def numbers_to_levels(numbers: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -241,42 +224,21 @@ def _to_srgb(image: Image.Image, profile: Any) -> tuple[Image.Image, str]:
         )
         if image.mode in ("RGB", "L") and _changes_nothing(transform, image.mode):
             return image, ""
-        converted = ImageCms.applyTransform(image, transform)
-        words = _profile_words(source)
+        name = source.profile.profile_description or ""
+        words = "".join(c for c in name if c.isprintable()).strip()[:60]
+        quoted = f"“{words}” " if words else ""
+        return transform.apply(image), f"Converted from the color profile {quoted}to sRGB."
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError, AttributeError, OverflowError):
         return image, broken
-    if converted is None:
-        return image, broken
-    return converted, f"Converted from the color profile {words}to sRGB."
 
 
 def _changes_nothing(transform: ImageCms.ImageCmsTransform, mode: str) -> bool:
     """Tried on a sample of all colors: whether the transform leaves them as they are."""
-    if mode == "L":
-        probe = np.arange(256, dtype=np.uint8)[None]
-        wanted = np.repeat(probe[..., None], 3, axis=2)
-    else:
-        steps = np.linspace(0, 255, 9).round().astype(np.uint8)
-        wanted = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(1, -1, 3)
-        probe = wanted
-    found = ImageCms.applyTransform(Image.fromarray(probe), transform)
-    if found is None:
-        return False
-    difference = np.abs(np.asarray(found).astype(int) - wanted.astype(int)).max()
-    return bool(difference <= PROFILE_TOLERANCE)
-
-
-def _profile_words(profile: ImageCms.ImageCmsProfile) -> str:
-    text = profile.profile.profile_description or ""
-    kept = "".join(c for c in text if c.isprintable()).strip()[:60]
-    return f"“{kept}” " if kept else ""
-
-
-def _lab_to_rgb(image: Image.Image) -> Image.Image:
-    converted = ImageCms.profileToProfile(
-        image, ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), outputMode="RGB"
-    )
-    return image.convert("L").convert("RGB") if converted is None else converted
+    steps = np.linspace(0, 255, 9).round().astype(np.uint8)
+    colors = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(1, -1, 3)
+    probe = Image.fromarray(np.arange(256, dtype=np.uint8)[None] if mode == "L" else colors)
+    difference = ImageChops.difference(transform.apply(probe), probe.convert("RGB"))
+    return bool(np.asarray(difference).max() <= PROFILE_TOLERANCE)
 
 
 # Arrays and tensors
@@ -345,18 +307,14 @@ def _channels_last(
     if array.ndim != 3:
         raise ImageError(f"'{name}' has the shape {shape}; {legal}.")
     fits = {"HWC": array.shape[2], "CHW": array.shape[0]}
-    legal_layouts = [k for k in LAYOUTS if fits[k] in (1, 3, 4)] or [
-        k for k in LAYOUTS if fits[k] == 2
-    ]
-    if layout is not None:
-        if fits[layout] not in (1, 2, 3, 4):
-            raise ImageError(f"'{name}' has the shape {shape}, which is not {layout}; {legal}.")
-        return (array if layout == "HWC" else np.moveaxis(array, 0, 2)), ()
-    if not legal_layouts:
-        raise ImageError(f"'{name}' has the shape {shape}; {legal}.")
-    unclear = len(legal_layouts) > 1
-    chosen = first if unclear else legal_layouts[0]
+    usual = [k for k in LAYOUTS if fits[k] in (1, 3, 4)] or [k for k in LAYOUTS if fits[k] == 2]
+    wanted = usual if layout is None else [layout]
+    if not wanted or fits[wanted[0]] not in (1, 2, 3, 4):
+        which = "" if layout is None else f", which is not {layout}"
+        raise ImageError(f"'{name}' has the shape {shape}{which}; {legal}.")
+    unclear = len(wanted) > 1
     notes = (f"The shape {shape} was taken as {first}.",) if unclear else ()
+    chosen = first if unclear else wanted[0]
     return (array if chosen == "HWC" else np.moveaxis(array, 0, 2)), notes
 
 
@@ -388,12 +346,8 @@ def _array_levels(pixels: np.ndarray, name: str) -> np.ndarray:
         raise ImageError(
             f"'{name}' has float values from {float(low):.4g} to {float(high):.4g}; floats must "
             f"lie within 0..1.",
-            remedy=_float_remedy(float(low), float(high)),
+            remedy="Divide by 255, or give uint8."
+            if low >= 0 and high <= 255
+            else "Undo the normalisation first, or scale the values.",
         )
     return numbers_to_levels(pixels, 0, 1)
-
-
-def _float_remedy(low: float, high: float) -> str:
-    if low >= 0 and high <= 255:
-        return "Divide by 255, or give uint8."
-    return "Undo the normalisation first, or scale the values."

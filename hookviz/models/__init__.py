@@ -5,8 +5,6 @@ In: a name, a file or a module. Out: a LoadedModel. Must not know: figures, hook
 
 from __future__ import annotations
 
-from hookviz.models._bundled import bundled_weights_ok
-from hookviz.models._devices import choose_device, free_memory, is_out_of_memory, out_of_memory
 from hookviz.models._fit import WeightsReport
 from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._load import (
@@ -19,7 +17,9 @@ from hookviz.models._load import (
 )
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, Task, WeightsInfo
 from hookviz.models._model_inputs import InputHints, expected_input, feed
+from hookviz.models._modules import choose_device, out_of_memory
 from hookviz.models._predictions import Predictions, describe, predictions
+from hookviz.models._torchvision import bundled_weights_ok
 from hookviz.models._weights_cache import CachedFile, cache_folder
 
 __all__ = [
@@ -41,9 +41,7 @@ __all__ = [
     "expected_input",
     "feed",
     "find_input_size",
-    "free_memory",
     "is_local",
-    "is_out_of_memory",
     "list_models",
     "list_weights",
     "load_model",

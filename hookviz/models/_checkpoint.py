@@ -14,7 +14,6 @@ import argparse
 import collections
 import datetime as dt
 import decimal
-import io
 import itertools
 import math
 import os
@@ -29,16 +28,18 @@ import threading
 import types
 import uuid
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch.torch_version import TorchVersion
 
+from hookviz._text import error_text
 from hookviz.errors import WeightsError, closest
 from hookviz.images import file_kind
 
@@ -55,59 +56,44 @@ HEADER_LIMIT = 32 * 2**20
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A checkpoint that has been read already.
+class Checkpoint:
+    """Weights of the user's own, read.
 
     Attributes:
         content: What the file holds.
-        name: The file's name, for people.
+        name: The file's name, or "state dict".
     """
 
     content: Any
     name: str
 
 
-def is_own(weights: Any) -> bool:
-    """Whether weights are the user's own: a file, a state dict, or a file read already."""
-    return isinstance(weights, Mapping | Opened) or is_path(weights)
-
-
-def own_content(weights: Any, name: str) -> tuple[Any, str]:
-    """What a state dict or file of the user's holds.
-
-    Args:
-        weights: A path or a state dict.
-        name: The model's name, for the sentence.
-
-    Returns:
-        (the content, its name for people).
+def open_checkpoint(weights: Any) -> Checkpoint | None:
+    """The user's own weights: a file, a state dict, or a file read already; None for others.
 
     Raises:
-        WeightsError: It is neither, or cannot be read.
+        WeightsError: The file cannot be read.
     """
-    if isinstance(weights, Opened):
-        return weights.content, weights.name
+    if isinstance(weights, Checkpoint):
+        return weights
     if isinstance(weights, Mapping):
-        return weights, "state dict"
+        return Checkpoint(weights, "state dict")
     if is_path(weights):
         path = expanded(weights)
-        return read_checkpoint(path), path.name
-    given = repr(weights) if isinstance(weights, str) else type(weights).__name__
-    raise WeightsError(f"Weights for {name} are a path to a file or a state dict, not {given}.")
+        return Checkpoint(read_checkpoint(path), path.name)
+    return None
 
 
 def is_path(weights: Any) -> bool:
     """Whether weights name a file, not a word such as "auto" or a name of a library's."""
-    if isinstance(weights, os.PathLike):
-        return True
     if not isinstance(weights, str):
-        return False
-    text = weights.strip().lower()
+        return isinstance(weights, os.PathLike)
+    word = weights.strip().lower()
     return (
-        text.endswith(SUFFIXES)
-        or any(sign in weights for sign in {os.sep, "/"})
+        word.endswith(SUFFIXES)
+        or not {os.sep, "/"}.isdisjoint(weights)
         or weights.startswith("~")
-        or (text not in _WORDS and os.path.lexists(weights))
+        or (word not in _WORDS and os.path.lexists(weights))
     )
 
 
@@ -168,12 +154,13 @@ def _regular_size(path: Path) -> int:
         ) from None
     except (OSError, ValueError) as error:
         raise WeightsError(f"The weights {path} cannot be read: {error}.") from None
-    if stat.S_ISDIR(found.st_mode):
-        raise WeightsError(f"{path} is a folder, not a file of weights.", remedy=ACCEPTED)
-    if not stat.S_ISREG(found.st_mode):
-        raise WeightsError(f"{path} is a device or pipe, not a file of weights.", remedy=ACCEPTED)
-    if found.st_size == 0:
-        raise WeightsError(f"{path.name} is empty (0 bytes).", remedy=ACCEPTED)
+    for wrong, what in (
+        (stat.S_ISDIR(found.st_mode), "is a folder, not a file of weights"),
+        (not stat.S_ISREG(found.st_mode), "is a device or pipe, not a file of weights"),
+        (found.st_size == 0, "is empty (0 bytes)"),
+    ):
+        if wrong:
+            raise WeightsError(f"{path} {what}.", remedy=ACCEPTED)
     return found.st_size
 
 
@@ -192,28 +179,17 @@ def _foreign(head: bytes) -> str:
     """What a file is that is no checkpoint; "" where its first bytes say nothing."""
     if head.startswith(b"GGUF"):
         return "a GGUF file"
-    if head[257:262] == b"ustar" or _is_tar(head):
-        return "a tar archive (PyTorch's format before 0.1.10, or another archive)"
-    words = file_kind(head).words
-    return "" if words in _UNTOLD else words
-
-
-def _is_tar(head: bytes) -> bool:
-    """Whether a tar archive's first block has the right checksum (oldest ones have no magic)."""
-    try:
-        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    try:  # the first block's checksum: the oldest archives have nothing else to be known by
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
     except (tarfile.TarError, ValueError):
-        return False
-    return True
+        words = file_kind(head).words
+        return "" if words in _UNTOLD else words
+    return "a tar archive (PyTorch's format before 0.1.10, or another archive)"
 
 
 def _read_safetensors(path: Path, head: bytes, size: int) -> dict[str, torch.Tensor]:
-    length = struct.unpack("<Q", head[:8])[0] if len(head) >= 8 else size + 1
-    if length + 8 > size:
-        raise WeightsError(
-            f"{path.name} is damaged or cut off: its header says more than it holds."
-        )
-    if length > HEADER_LIMIT:
+    length = int.from_bytes(head[:8], "little")
+    if HEADER_LIMIT < length <= size:
         raise WeightsError(
             f"{path.name} has a header of {length / 2**20:.0f} MiB; at most "
             f"{HEADER_LIMIT // 2**20} MiB are read."
@@ -222,10 +198,13 @@ def _read_safetensors(path: Path, head: bytes, size: int) -> dict[str, torch.Ten
         with safe_open(path, framework="pt", device="cpu") as file:
             return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
-        raise WeightsError(
-            f"{path.name} is damaged or cut off ({_first_line(error)}).",
-            remedy="Fetch it again.",
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception, what: str = "damaged or cut off") -> WeightsError:
+    return WeightsError(
+        f"{path.name} is {what} ({error_text(error)[:160]}).", remedy="Fetch or save it again."
+    )
 
 
 def _check_archive(path: Path) -> str:
@@ -234,30 +213,24 @@ def _check_archive(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
-        raise WeightsError(
-            f"{path.name} is damaged or cut off ({_first_line(error)}).", remedy="Fetch it again."
-        ) from error
-    tails = {entry.filename.partition("/")[2] for entry in entries}
+        raise _damaged(path, error) from error
+    tails = {entry.filename.partition("/")[2]: entry.filename for entry in entries}
     if "constants.pkl" in tails or any(tail.startswith("code/") for tail in tails):
         raise WeightsError(
             f"{path.name} is a TorchScript archive: it holds a program, which is not run.",
             remedy="In PyTorch, torch.jit.load it and save its state_dict() with torch.save.",
         )
-    if any(tail.startswith("archive/") or tail.endswith(".model") for tail in tails) and (
-        "data.pkl" not in tails
-    ):
-        raise WeightsError(
-            f"{path.name} is a package of torch.export or torch.package: it holds a program.",
-            remedy=RESAVE,
-        )
     if "data.pkl" not in tails:
+        program = any(tail.startswith("archive/") or tail.endswith(".model") for tail in tails)
+        what = "package of torch.export or torch.package: it holds a program"
         raise WeightsError(
-            f"{path.name} is a zip archive without PyTorch weights.", remedy=ACCEPTED
+            f"{path.name} is a {what if program else 'zip archive without PyTorch weights'}.",
+            remedy=RESAVE if program else ACCEPTED,
         )
-    if sum(entry.file_size for entry in entries) > 4 * os.path.getsize(path) + 2**26:  # noqa: PTH202 - one stat
+    if sum(entry.file_size for entry in entries) > 4 * path.stat().st_size + 2**26:
         # torch stores its entries uncompressed; only a bomb unpacks to many times its size.
         raise WeightsError(f"{path.name} would unpack to many times its size and is refused.")
-    return next(e.filename for e in entries if e.filename.partition("/")[2] == "data.pkl")
+    return tails["data.pkl"]
 
 
 # --- what is harmless ---------------------------------------------------------------------------
@@ -293,11 +266,6 @@ class _NumpyArray(np.ndarray[Any, Any]):
         super().__setstate__((version, shape, getattr(kind, "plain", kind), order, values))
 
 
-def _numpy_array(*_: Any) -> _NumpyArray:
-    """Stands for ``numpy._core.multiarray._reconstruct``: an empty array, filled afterwards."""
-    return np.ndarray.__new__(_NumpyArray, (0,), "b")
-
-
 def _numpy_scalar(kind: Any, value: bytes = b"") -> Any:
     """Stands for ``numpy._core.multiarray.scalar``; numpy checks that the bytes are enough."""
     return np.frombuffer(value, getattr(kind, "plain", kind), 1)[0]
@@ -310,57 +278,42 @@ class _Mapping:
         return collections.OrderedDict()
 
 
-def _no_bytes() -> bytes:
-    """Stands for ``bytes``, which makes as many as a file asks for; empty ones are written so."""
-    return b""
-
-
-class _Sequence:
-    """Stands for a class that is a list at heart; torch fills none but lists."""
-
-    def __new__(cls, *_: Any) -> Any:
-        return []
-
-
 def _harmless() -> dict[str, Any]:
     """What is read beside torch's own list, by the name that a file gives it.
 
     None of it opens, starts or imports anything, and none changes anything outside of the new
     object. Enums are not among it: what a file sets on a member, it sets for the whole process.
     """
-    home = type(Path())
-    other = pathlib.PureWindowsPath if os.name != "nt" else pathlib.PurePosixPath
-    theirs = "WindowsPath" if os.name != "nt" else "PosixPath"
-    own: dict[str, Any] = {
-        # Attributes alone: what training scripts parse their arguments into.
-        "argparse.Namespace": argparse.Namespace,
-        "types.SimpleNamespace": types.SimpleNamespace,
-        # Text; the class compares versions.
-        "torch.torch_version.TorchVersion": TorchVersion,
-        # Constructors of values that copy what they are given.
-        **{f"builtins.{t.__name__}": t for t in (bool, dict, float, frozenset, int, list, slice,
-                                                 str, tuple)},
-        "builtins.bytes": _no_bytes,
-        "collections.deque": _Sequence,
-        **{f"datetime.{t.__name__}": t for t in (dt.date, dt.datetime, dt.time,
-                                                 dt.timedelta, dt.timezone)},
-        "decimal.Decimal": decimal.Decimal,
-        "uuid.UUID": uuid.UUID,
-        # Text in parts; no file is looked at. The other system's paths cannot be made here, so
-        # they become pure ones. Python 3.13 calls the module pathlib._local.
-        **{f"{place}.{kind.__name__}": kind for place in ("pathlib", "pathlib._local")
-           for kind in (home, pathlib.PurePosixPath, pathlib.PureWindowsPath)},
-        **{f"{place}.{theirs}": other for place in ("pathlib", "pathlib._local")},
-    }  # fmt: skip
+    # Constructors of values that copy what they are given.
+    plain = [bool, dict, float, frozenset, int, list, slice, str, tuple, decimal.Decimal, uuid.UUID]
+    times = [dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone]
+    # Attributes alone: what training scripts parse their arguments into.
+    spaces = [argparse.Namespace, types.SimpleNamespace]
+    # TorchVersion is text that compares versions.
+    kinds = [*plain, *times, *spaces, TorchVersion]
+    own: dict[str, Any] = {f"{kind.__module__}.{kind.__name__}": kind for kind in kinds}
+    # bytes() makes as many as a file asks for; empty ones are written so.
+    own["builtins.bytes"] = lambda: b""
+    own["collections.deque"] = lambda *_: []  # torch fills no sequences but lists
+    # Text in parts; no file is looked at. The other system's paths cannot be made here, so they
+    # become pure ones. Python 3.13 calls the module pathlib._local.
+    pure = {kind.__name__: kind for kind in (pathlib.PurePosixPath, pathlib.PureWindowsPath)}
+    paths: dict[str, Any] = {
+        **pure,
+        **{name.removeprefix("Pure"): kind for name, kind in pure.items()},
+    }
+    paths[type(Path()).__name__] = type(Path())
+    for place in ("pathlib", "pathlib._local"):
+        own |= {f"{place}.{name}": kind for name, kind in paths.items()}
     for core in ("numpy._core.multiarray", "numpy.core.multiarray"):  # numpy 2 and 1
-        own |= {f"{core}.scalar": _numpy_scalar, f"{core}._reconstruct": _numpy_array}
+        own[f"{core}.scalar"] = _numpy_scalar
+        own[f"{core}._reconstruct"] = lambda *_: np.ndarray.__new__(_NumpyArray, (0,), "b")
     own |= {"numpy.dtype": _NumpyType, "numpy.ndarray": _NumpyArray}
     # Dicts in all but name, of which torch would fill none but its own.
+    lightning = ["pytorch_lightning.utilities.parsing", "lightning.pytorch.utilities.parsing",
+                 "lightning.fabric.utilities.data", "lightning_fabric.utilities.data"]  # fmt: skip
     names = ["collections.defaultdict", "easydict.EasyDict", "yacs.config.CfgNode"]
-    names += [f"{place}.AttributeDict" for place in ("pytorch_lightning.utilities.parsing",
-              "lightning.pytorch.utilities.parsing", "lightning.fabric.utilities.data",
-              "lightning_fabric.utilities.data")]  # fmt: skip
-    return own | dict.fromkeys(names, _Mapping)
+    return own | dict.fromkeys([*names, *(f"{p}.AttributeDict" for p in lightning)], _Mapping)
 
 
 _LOADING = threading.Lock()
@@ -380,54 +333,54 @@ def _safe_load(file: BinaryIO) -> Any:
             return torch.load(file, map_location="cpu", weights_only=True)
 
 
+@contextmanager
+def _pickle_of(path: Path, entry: str | None) -> Iterator[IO[bytes]]:
+    """The pickle that says what a checkpoint holds: the file's beginning, or an archive's entry."""
+    with path.open("rb") as file:
+        if entry is None:
+            yield file
+        else:
+            with zipfile.ZipFile(file) as archive, archive.open(entry) as pickled:
+                yield pickled
+
+
 def _torch_load(path: Path, entry: str | None) -> Any:
     try:
-        with path.open("rb") as file:
-            start = file.read(2)
-            if entry is not None:
-                with zipfile.ZipFile(file) as archive, archive.open(entry) as pickled:
-                    start = pickled.read(2)
-            if start[:1] == b"\x80" and start[1:] not in (b"\x02", b""):
-                raise WeightsError(
-                    f"{path.name} is written with pickle's protocol {start[1]}; protocol 2, which "
-                    "torch.save takes by itself, is the one that is read safely.",
-                    remedy=_rescue(path),
-                    code="not-plain-weights",
-                )
-            file.seek(0)
-            return _safe_load(file)
+        with _pickle_of(path, entry) as pickled:
+            start = pickled.read(2)
+        if start[:1] != b"\x80" or start[1:] in (b"\x02", b""):
+            with path.open("rb") as file:
+                return _safe_load(file)
     except MemoryError:
         raise WeightsError(f"{path.name} does not fit into memory.") from None
-    except WeightsError:
-        raise
     except Exception as error:
         raise _explained(path, entry, error) from error
+    raise WeightsError(
+        f"{path.name} is written with pickle's protocol {start[1]}; protocol 2, which "
+        "torch.save takes by itself, is the one that is read safely.",
+        remedy=_rescue(path),
+        code="not-plain-weights",
+    )
 
 
 def _explained(path: Path, entry: str | None, error: Exception) -> WeightsError:
     text = str(error)
     found = re.search(r"GLOBAL ([\w.]+)|function <[\w ]* '?([\w.]+)|class '([\w.]+)'", text)
     read = "only tensors, plain values and a list of harmless types are read"
-    if found is None and "not read" in text:
-        return WeightsError(f"{path.name} holds {text.removesuffix(' are not read')}; {read}.",
-                            remedy=_rescue(path), code="not-plain-weights")  # fmt: skip
-    if found is None and "Weights only load failed" not in text:
-        return WeightsError(
-            f"{path.name} is damaged, cut off or no PyTorch file ({_first_line(error)}).",
-            remedy="Fetch or save it again.",
-        )
+    if found is None and not ("not read" in text or "Weights only load failed" in text):
+        return _damaged(path, error, "damaged, cut off or no PyTorch file")
     name = next((group for group in found.groups() if group), "") if found else ""
     uses = _uses(path, entry)
     full = next((n for n in uses if n == name or n.endswith(f".{name}")), name)
-    module = full.rpartition(".")[0]
+    module, _, short = full.rpartition(".")
     thing: Any = sys.modules.get({"__builtin__": "builtins"}.get(module, module))
-    thing = getattr(thing, full.rpartition(".")[2], None)
-    if uses.get(full) == "calls" and callable(thing) and not isinstance(thing, type):
+    thing = getattr(thing, short, None)
+    if found is None and "not read" in text:
+        what = f"holds {text.removesuffix(' are not read')}; {read}"
+    elif uses.get(full) == "calls" and callable(thing) and not isinstance(thing, type):
         what = f"calls the function {name}: reading it would run code, so it is refused"
-    elif full in uses:
-        what = f"{uses[full]} {name}; {read}"
     else:
-        what = f"holds {name or 'more than tensors'}; {read}"
+        what = f"{uses.get(full, 'holds')} {name or 'more than tensors'}; {read}"
     return WeightsError(f"{path.name} {what}.", remedy=_rescue(path), code="not-plain-weights")
 
 
@@ -439,16 +392,10 @@ def _uses(path: Path, entry: str | None) -> dict[str, str]:
         followed.
     """
     uses: dict[str, str] = {}
-    try:
-        with path.open("rb") as file:
-            content: Any = file
-            if entry is not None:
-                with zipfile.ZipFile(file) as archive:
-                    content = io.BytesIO(archive.read(entry))
-            for _ in range(1 if entry else 4):  # older files: three small pickles go before
-                _follow(content, uses)
-    except Exception:  # noqa: BLE001 - the file is damaged as well; what was seen is enough
-        return uses
+    # Older files: three small pickles go before. What was seen of a damaged one is enough.
+    with suppress(Exception), _pickle_of(path, entry) as pickled:
+        for _ in range(1 if entry else 4):
+            _follow(pickled, uses)
     return uses
 
 
@@ -474,8 +421,8 @@ def _follow(content: Any, uses: dict[str, str]) -> None:
                 before = before[: before.index("mark")]
             taken = stack[len(stack) - len(before) :]
             del stack[len(stack) - len(before) :]
-            if opcode.name in ("REDUCE", "NEWOBJ") and isinstance(taken[0], str):
-                how = {"REDUCE": "calls", "NEWOBJ": "holds an object of the class"}
+            how = {"REDUCE": "calls", "NEWOBJ": "holds an object of the class"}
+            if opcode.name in how and isinstance(taken[0], str):
                 uses[taken[0]] = how[opcode.name]
             stack += [None] * len(opcode.stack_after)
 
@@ -490,8 +437,3 @@ def _rescue(path: Path) -> str:
         "t = torch.is_tensor; torch.save({k: v for k, v in c.items() if t(v) or isinstance(v, "
         "dict) and all(map(t, v.values()))}, 'weights.pth')"
     )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:160]

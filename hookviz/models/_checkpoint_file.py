@@ -7,20 +7,19 @@ and shapes of its tensors where they are those of one torchvision architecture a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hookviz.errors import ModelError, closest
-from hookviz.models._checkpoint import SUFFIXES, Opened, expanded, read_checkpoint
-from hookviz.models._fit import fits
+from hookviz.models._checkpoint import SUFFIXES, Checkpoint, expanded, read_checkpoint
+from hookviz.models._fit import fits, shares_names
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._state_dict import find_weights
-from hookviz.models._torchvision import Architecture, architectures
+from hookviz.models._state_dict import find_weights, tables
+from hookviz.models._torchvision import TorchvisionArchitecture, architectures
 
 _KEYS = ("arch", "architecture", "model_name", "model", "name", "backbone")
-_PLACES = ("args", "hyper_parameters", "config", "cfg", "meta", "opt")
 
 
 class CheckpointFile(ModelSource):
@@ -35,24 +34,20 @@ class CheckpointFile(ModelSource):
 
     def recognises(self, model: object) -> bool:
         """A path object, a checkpoint's suffix, or the path of a file that is there."""
-        if isinstance(model, os.PathLike):
-            return True
         if not isinstance(model, str):
-            return False
+            return isinstance(model, os.PathLike)
         text = model.strip()
-        if text.lower().endswith(SUFFIXES):
-            return True
-        try:
-            return (os.sep in text or text[:1] == "~") and Path(text).expanduser().is_file()
-        except (OSError, RuntimeError, ValueError):
-            return False
+        return text.lower().endswith(SUFFIXES) or (
+            "\0" not in text and os.path.isfile(os.path.expanduser(text))  # noqa: PTH111, PTH113 - raise nothing
+        )
 
     def weights(self, name: str) -> list[WeightsInfo]:
         """Its own."""
         path = expanded(name.strip())
         there = path.is_file()
         size = path.stat().st_size / 1e6 if there else 0.0
-        return [WeightsInfo("auto", True, path.name, "", size, there, 0, f"file {path.name}")]
+        text = f"file {path.name}"
+        return [WeightsInfo("auto", path.name, megabytes=size, cached=there, documentation=text)]
 
     def load(self, model: Any, request: Request) -> LoadedModel:
         """The architecture that the file names or fits, with its weights.
@@ -63,27 +58,24 @@ class CheckpointFile(ModelSource):
         """
         path = expanded(model.strip() if isinstance(model, str) else model)
         example = f"load_model('resnet18', weights={str(path)!r})"
-        if not request.automatic:
+        if request.word != "auto":
             raise ModelError(
                 f"{path.name} is a file of weights and takes no others.",
                 remedy=f"Name the architecture: {example}.",
             )
-        opened = Opened(read_checkpoint(path), path.name)
+        opened = Checkpoint(read_checkpoint(path), path.name)
+        request = replace(request, weights=opened)
         for stated in _stated(opened.content):
             for source in self._others:
                 name = f"{source.prefix}{stated}"
-                try:
-                    if source.recognises(name) and name in source.names(name):
-                        loaded = source.load(name, replace(request, weights=opened))
+                with suppress(ModelError):
+                    if source.recognises(name):
+                        loaded = source.load(name, request)
                         return _noted(loaded, f"{path.name} names its architecture.")
-                except ModelError:
-                    continue
         found = _fitting(opened.content, path.stem)
         if len(found) == 1:
-            for source in self._others:
-                if source.recognises(found[0]):
-                    loaded = source.load(found[0], replace(request, weights=opened))
-                    return _noted(loaded, f"{path.name} has this architecture's names and shapes.")
+            loaded = self._others[0].load(found[0], request)
+            return _noted(loaded, f"{path.name} has this architecture's names and shapes.")
         if found:
             raise ModelError(
                 f"{path.name} fits {' and '.join(repr(name) for name in found)} alike.",
@@ -104,10 +96,7 @@ def _noted(loaded: LoadedModel, sentence: str) -> LoadedModel:
 
 def _stated(content: Any) -> Iterator[str]:
     """Names of architectures that a checkpoint keeps beside its weights."""
-    if not isinstance(content, Mapping):
-        return
-    for place in (content, *(content.get(key) for key in _PLACES)):
-        table = place if isinstance(place, Mapping) else getattr(place, "__dict__", {})
+    for table in tables(content):
         for key in _KEYS:
             value = table.get(key)
             if isinstance(value, str) and 0 < len(value) < 100:
@@ -118,19 +107,12 @@ def _fitting(content: Any, stem: str) -> list[str]:
     """Torchvision's architectures with a checkpoint's names and shapes: of one family alone."""
     known = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
     likely = closest(stem.lower(), [arch.name for arch in known], 5)
-    families: dict[str, list[Architecture]] = {}
+    families: dict[str, list[TorchvisionArchitecture]] = {}
     for arch in sorted(known, key=lambda arch: arch.name not in likely):
         families.setdefault(arch.family, []).append(arch)
     for family in families.values() if find_weights(content, {}) else ():
-        if _alike(family[0], content):
-            found = [arch.name for arch in family if fits(arch.buildable, content)]
+        if shares_names(family[0], content):
+            found = [arch.name for arch in family if fits(arch, content)]
             if found:
                 return found
     return []
-
-
-def _alike(arch: Architecture, content: Any) -> bool:
-    """Whether a checkpoint shares names with an architecture, as all of its family do."""
-    shapes = dict.fromkeys(arch.buildable.state())
-    found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
-    return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)

@@ -7,23 +7,25 @@ wrapping and number of classes comes after that failed; a failed try touches not
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from hookviz._text import error_text
 from hookviz.errors import ModelError, WeightsError
-from hookviz.models._build import Values, build
-from hookviz.models._devices import copy_module
-from hookviz.models._state_dict import Selection, Shapes, find_weights, shape_of
+from hookviz.models._checkpoint import Checkpoint
+from hookviz.models._modules import MOST_CLASSES, Values, copy_module, last_layer
+from hookviz.models._state_dict import Selection, Shapes, find_weights, shape_of, with_versions
 
-MOST_CLASSES = 1_000_000
+if TYPE_CHECKING:
+    from hookviz.models._loaded_model import Architecture
+
 _TRIES = 3
+_SHOWN = 8
 # Buffers that need not be in the file (old checkpoints lack them; the model computes its own), and
 # leftovers of counting tools that may be.
 _OPTIONAL = ("num_batches_tracked", "relative_position_index", "total_ops", "total_params")
@@ -34,20 +36,7 @@ _HEADS = frozenset(
 )  # fmt: skip
 _BROKEN = "NaN or infinite values"
 
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A tensor that file and model both have, and that does not fit.
-
-    Attributes:
-        name: The model's name of the tensor.
-        found: What the file holds, for example "(10, 512)" or "(10, 512) int64".
-        expected: What the model needs.
-    """
-
-    name: str
-    found: str
-    expected: str
+Convert = Callable[[nn.Module, Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,8 @@ class WeightsReport:
         matched: Names loaded, in the model's order.
         missing: Names that the model needs and the file lacks.
         unexpected: Names that the file has and the model does not know.
-        mismatched: Names on both sides that do not fit.
+        mismatched: Names on both sides that do not fit, with what the file holds and what the model
+            needs: "(10, 512) float32, expected (1000, 512) float32".
         ignored: Names outside the chosen wrapping or prefix, and values that are no tensors.
         head: Names of ``missing`` and ``unexpected`` that belong to the classifier: these do not
             make a load fail.
@@ -78,9 +68,9 @@ class WeightsReport:
     matched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
-    mismatched: tuple[Mismatch, ...] = ()
+    mismatched: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
-    head: tuple[str, ...] = ()
+    head: frozenset[str] = frozenset()
     classes: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -92,70 +82,46 @@ class WeightsReport:
     @property
     def faults(self) -> tuple[str, ...]:
         """Names beyond the classifier that are missing, unexpected or do not fit."""
-        names = [*self.missing, *self.unexpected]
-        head = set(self.head)
-        return tuple(n for n in names if n not in head) + tuple(m.name for m in self.mismatched)
+        names = (*self.missing, *self.unexpected)
+        return (*(n for n in names if n not in self.head), *self.mismatched)
 
-    @property
-    def sentence(self) -> str:
-        """The counts in one sentence."""
-        parts = [f"{len(self.matched)} tensors matched"]
-        parts += [
-            f"{len(names)} {word}"
-            for names, word in (
-                (self.missing, "missing"),
-                (self.unexpected, "unexpected"),
-                (self.mismatched, "of another shape or type"),
-                (self.ignored, "ignored"),
-            )
-            if names
-        ]
-        return f"{self.source} → {self.model}: {', '.join(parts)}."
-
-    def table(self, limit: int = 8) -> str:
+    def table(self) -> str:
         """The report as text for people.
 
-        Args:
-            limit: At most this many names in each row; the rest is counted.
-
         Returns:
-            One row for each fact, separated by line ends.
+            One row for each fact, separated by line ends; of many names the first few.
 
         Examples:
             >>> report = WeightsReport("my.pth", "net", prefix="module.", matched=("a", "b"),
-            ...     missing=("fc.weight",), head=("fc.weight",))
+            ...     missing=("fc.weight",), head=frozenset({"fc.weight"}))
             >>> print(report.table())
             my.pth → net: 2 tensors matched, 1 missing.
               prefix       module. (taken off)
               matched      2   a, b
               missing      1   fc.weight (head)
         """
-        rows = [self.sentence]
-        if self.wrapping:
-            rows.append(f"  {'found in':<12} {self.wrapping}")
-        if self.prefix:
-            rows.append(f"  {'prefix':<12} {self.prefix} (taken off)")
-        if self.classes is not None:
-            rows.append(f"  {'classes':<12} {self.classes} (from the file)")
-        head = set(self.head)
-        for word, names in (
-            ("matched", self.matched),
-            ("missing", self.missing),
-            ("unexpected", self.unexpected),
-            ("ignored", self.ignored),
-        ):
-            if names:
-                shown = ", ".join(f"{n} (head)" if n in head else n for n in names[:limit])
-                more = f", … {len(names) - limit} more" if len(names) > limit else ""
-                rows.append(f"  {word:<12} {len(names):<3} {shown}{more}")
-        rows += [
-            f"  {'other shape':<12}     {item.name}: {item.found}, expected {item.expected}"
-            for item in self.mismatched[:limit]
+        names = {
+            "matched": self.matched,
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+            "not fitting": tuple(f"{name}: {text}" for name, text in self.mismatched.items()),
+            "ignored": self.ignored,
+        }
+        others = [f", {len(n)} {word}" for word, n in names.items() if n and word != "matched"]
+        head = f"{self.source} → {self.model}: {len(self.matched)} tensors matched"
+        rows = [
+            ("found in", self.wrapping),
+            ("prefix", self.prefix and f"{self.prefix} (taken off)"),
+            ("classes", f"{self.classes} (from the file)" if self.classes else ""),
         ]
-        if len(self.mismatched) > limit:
-            rows.append(f"  {'other shape':<12}     … {len(self.mismatched) - limit} more")
-        rows += [f"  {'note':<12} {note}" for note in self.notes]
-        return "\n".join(rows)
+        for word, found in names.items():
+            shown = [f"{n} (head)" if n in self.head else n for n in found[:_SHOWN]]
+            shown += [f"… {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+            gap = "\n" + 19 * " " if word == "not fitting" else ", "
+            rows.append((word, f"{len(found):<3} {gap.join(shown)}" if found else ""))
+        rows += [("note", note) for note in self.notes]
+        lines = [f"  {word:<12} {text}" for word, text in rows if text]
+        return "\n".join([f"{head}{''.join(others)}.", *lines])
 
     def __str__(self) -> str:
         return self.table()
@@ -170,18 +136,14 @@ class MismatchError(WeightsError):
     """
 
     def __init__(self, report: WeightsReport, advice: str = "") -> None:
-        head = set(report.head)
         parts = []
         for word, all_names in (("missing", report.missing), ("unexpected", report.unexpected)):
-            names = tuple(n for n in all_names if n not in head)
+            names = tuple(n for n in all_names if n not in report.head)
             if names:
                 parts.append(f"{len(names)} {word} ({_some(names)})")
-        if report.mismatched:
-            first = report.mismatched[0]
-            parts.append(
-                f"{len(report.mismatched)} of another shape or type ({first.name} is "
-                f"{first.found}, expected {first.expected})"
-            )
+        for name, text in [*report.mismatched.items()][:1]:
+            count = len(report.mismatched)
+            parts.append(f"{count} of another shape or type ({name} is {text})")
         super().__init__(
             f"{report.source} does not fit '{report.model}': {len(report.matched)} tensors match, "
             f"{', '.join(parts) or 'and no others are known to the model'}.",
@@ -192,56 +154,6 @@ class MismatchError(WeightsError):
             details={"advice": advice},
         )
         self.report = report
-
-
-@dataclass(frozen=True)
-class Buildable:
-    """An architecture that can be built anew for a checkpoint.
-
-    Attributes:
-        name: For sentences.
-        make: Called with keywords: ``num_classes`` and what ``options`` names.
-        default_classes: How many classes it has without ``num_classes``; None where fixed.
-        options: "aux_logits", "aux_loss", "image_size" where the builder takes them.
-        siblings: Architectures of the same family, tried for advice where a checkpoint does not
-            fit.
-        convert: The library's own conversion of older or foreign checkpoints for such a module;
-            None where it has none.
-    """
-
-    name: str
-    make: Callable[..., nn.Module]
-    default_classes: int | None
-    options: frozenset[str] = frozenset()
-    siblings: Callable[[], Iterable[Buildable]] = tuple
-    convert: Callable[[nn.Module, Mapping[str, Any]], Mapping[str, Any]] | None = None
-
-    def build(
-        self, num_classes: Any = None, values: Values = "random", **options: Any
-    ) -> nn.Module:
-        """A module in eval mode on the CPU; see `hookviz.models._build.build`.
-
-        Raises:
-            ModelError: The number of classes is none, or the library cannot build the module.
-        """
-        if num_classes is not None:
-            whole = isinstance(num_classes, Integral) and not isinstance(num_classes, bool)
-            if not (whole and 1 <= num_classes <= MOST_CLASSES):
-                raise ModelError(
-                    f"num_classes is a whole number from 1 to {MOST_CLASSES}, not {num_classes!r}."
-                )
-            if self.default_classes is None:
-                raise ModelError(f"'{self.name}' has no classes whose number could be chosen.")
-            options["num_classes"] = int(num_classes)
-        try:
-            return build(lambda: self.make(**options), values)
-        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
-            first = " ".join(str(error).split())[:200]
-            raise ModelError(f"'{self.name}' cannot be built with {options}: {first}") from error
-
-    def state(self, **options: Any) -> dict[str, Any]:
-        """The names and shapes of the module's state dict, laid out without memory."""
-        return dict(self.build(values="none", **options).state_dict())
 
 
 @dataclass(frozen=True)
@@ -264,14 +176,13 @@ class Fitted:
 
 
 def fit_builder(
-    what: Buildable, content: Any, source: str, *, strict: bool, num_classes: Any = None
+    what: Architecture, given: Checkpoint, *, strict: bool, num_classes: Any = None
 ) -> Fitted:
     """Build a model for a checkpoint and fill it.
 
     Args:
         what: How to build it.
-        content: What the file holds.
-        source: The file's name, for sentences.
+        given: The checkpoint.
         strict: Whether a mismatch beyond the head is an error.
         num_classes: What the user chose; None takes the file's.
 
@@ -279,52 +190,61 @@ def fit_builder(
         ModelError: ``num_classes`` is none.
         WeightsError: The file holds no weights, or they do not fit.
     """
-    options, state, selection = _options(what, content, source, num_classes)
-    classes = options.get("num_classes", what.default_classes)
+    options, state, selection = _options(what, given, num_classes)
 
     def fresh(values: Values = "any") -> nn.Module:
         return what.build(values=values, **options)
 
-    loaded = _load_own(fresh, content, state, what.convert)
-    if loaded is not None:
-        module, used = loaded
-        report = _own_report(module, used, state, source, what.name)
-    else:
+    fitted = _load_own(fresh, given, state, what.name, what.convert)
+    if fitted is None:
         head = _head_names(what, _shapes(state), options)
-        report = _compare(selection, state, source, what.name, head)
-        _refuse(report, strict=strict, advice=lambda: _advice(what, content))
+        report = _compare(selection, state, given.name, what.name, head)
+        _refuse(report, strict, lambda: _advice(what, given))
         module = fresh("random" if report.missing else "any")
-        _load_matched(module, selection, report)
-    return _fitted(module, replace(report, classes=options.get("num_classes")), classes)
+        fitted = _load_matched(module, selection, report)
+    classes = options.get("num_classes")
+    report = replace(fitted.report, classes=classes)
+    return replace(fitted, report=report, classes=classes or what.default_classes)
+
+
+def _state(what: Architecture, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The names and shapes of the module's state dict, laid out without memory."""
+    return dict(what.build(values="none", **options).state_dict())
 
 
 def _options(
-    what: Buildable, content: Any, source: str, num_classes: Any = None
+    what: Architecture, given: Checkpoint, num_classes: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any], Selection]:
     """How the builder is called for a checkpoint, what it then builds, and what fits it best."""
-    fixed = {} if num_classes is None else {"num_classes": num_classes}
-    options: dict[str, Any] = dict(fixed)
+    options: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
     while True:  # each round may show one more option, for example classes after aux
-        state = what.state(**options)
-        selection = _best(content, _shapes(state), source)
+        state = _state(what, options)
+        selection = _best(given, state)
         hints = _hints(what, selection, _shapes(state), options)
-        hints = {k: v for k, v in hints.items() if k not in options}
-        if not hints:
+        if hints.keys() <= options.keys():
             return options, state, selection
-        options |= hints
+        options = {**hints, **options}
 
 
-def fits(what: Buildable, content: Any) -> bool:
+def shares_names(what: Architecture, content: Any) -> bool:
+    """Whether a checkpoint shares names with an architecture, as all of its family do."""
+    shapes = dict.fromkeys(_state(what, {}))
+    found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
+    return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)
+
+
+def fits(what: Architecture, content: Any) -> bool:
     """Whether a checkpoint has an architecture's names and shapes; the number of classes is free.
 
     Nothing is built but layouts without memory.
     """
+    given = Checkpoint(content, "")
     try:
-        state = what.state()
-        known = set(_best(content, _shapes(state), "").values) & set(state)
+        state = _state(what, {})
+        known = _best(given, state).values.keys() & state
         if 10 * len(known) < 9 * sum(not n.endswith(_OPTIONAL) for n in state):
             return False
-        options, state, selection = _options(what, content, "")
+        options, state, selection = _options(what, given)
     except ModelError:
         return False
     head = _head_names(what, _shapes(state), options)
@@ -332,15 +252,12 @@ def fits(what: Buildable, content: Any) -> bool:
     return not report.faults and not report.missing
 
 
-def fit_module(
-    original: nn.Module, content: Any, source: str, name: str, *, strict: bool
-) -> Fitted:
+def fit_module(original: nn.Module, given: Checkpoint, name: str, *, strict: bool) -> Fitted:
     """Fill a copy of a module; its last layer is resized where only that differs.
 
     Args:
         original: Left as it is.
-        content: What the file holds.
-        source: The file's name.
+        given: The checkpoint.
         name: The module's name, for sentences.
         strict: Whether a mismatch beyond the head is an error.
 
@@ -355,46 +272,27 @@ def fit_module(
     try:
         state = dict(original.state_dict())
     except Exception as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"The module '{name}' gives no state dict ({first}).") from error
-    loaded = _load_own(fresh, content, state, None)
-    if loaded is not None:
-        module, used = loaded
-        return _fitted(module, _own_report(module, used, state, source, name), None)
-    lazy = [n for n, v in state.items() if isinstance(v, Tensor) and is_lazy(v)]
-    if lazy:
-        raise WeightsError(
-            f"{source} does not fit '{name}', whose sizes are open: {_some(tuple(lazy))} "
-            f"{'are' if len(lazy) > 1 else 'is'} lazy.",
-            remedy="Run the module once on an input, then pass it in.",
-        )
-    selection = _best(content, _shapes(state), source)
-    module = fresh()
-    last = _last_layer(module)
-    classes = _resize(module, last, selection)
-    state = dict(module.state_dict())
-    head = frozenset(n for n in state if last and n.startswith(f"{last}."))
-    report = replace(_compare(selection, state, source, name, head), classes=classes)
-    _refuse(report, strict=strict, advice=lambda: "")
-    _load_matched(module, selection, report)
-    return _fitted(module, report, classes)
-
-
-def _fitted(module: nn.Module, report: WeightsReport, classes: int | None) -> Fitted:
-    """What to say of a checkpoint that was loaded."""
-    source, head = report.source, set(report.head)
-    missing = [n for n in report.missing if n in head]
-    notes = []
-    if missing:
-        more = ", …" if len(missing) > 2 else ""
-        kept = f"{', '.join(missing[:2])}{more} kept random values."
-        notes.append(f"No classifier in {source}: {kept}")
-    no_classifier = " ".join(notes)
-    if report.faults:
-        count, names = len(report.faults), _some(report.faults)
-        notes.append(f"LOADED IN PART: {count} tensors do not fit ({names}).")
-    notes += [f"{source} holds {n}." for n in report.notes if n.startswith(_BROKEN)]
-    return Fitted(module, report, classes, " ".join(notes), no_classifier)
+        raise ModelError(
+            f"The module '{name}' gives no state dict ({error_text(error)})."
+        ) from error
+    fitted = _load_own(fresh, given, state, name)
+    if fitted is None:
+        lazy = tuple(n for n, v in state.items() if isinstance(v, Tensor) and is_lazy(v))
+        if lazy:
+            raise WeightsError(
+                f"{given.name} does not fit '{name}', whose sizes are open: {_some(lazy)} "
+                f"{'are' if len(lazy) > 1 else 'is'} lazy.",
+                remedy="Run the module once on an input, then pass it in.",
+            )
+        selection, module = _best(given, state), fresh()
+        last, _ = last_layer(module)
+        classes = _resize(module, last, selection)
+        state = dict(module.state_dict())
+        head = frozenset(n for n in state if last and n.startswith(f"{last}."))
+        report = _compare(selection, state, given.name, name, head)
+        _refuse(report, strict, lambda: "")
+        fitted = _load_matched(module, selection, replace(report, classes=classes))
+    return replace(fitted, classes=last_layer(fitted.module)[1])
 
 
 # --- the module's own loading -------------------------------------------------------------------
@@ -402,18 +300,21 @@ def _fitted(module: nn.Module, report: WeightsReport, classes: int | None) -> Fi
 
 def _load_own(
     fresh: Callable[[], nn.Module],
-    content: Any,
+    given: Checkpoint,
     state: Mapping[str, Any],
-    convert: Callable[[nn.Module, Mapping[str, Any]], Mapping[str, Any]] | None,
-) -> tuple[nn.Module, Selection] | None:
+    name: str,
+    convert: Convert | None = None,
+) -> Fitted | None:
     """A fresh module, filled by its own strict loading; None where that takes nothing.
 
     Args:
         fresh: Makes the module; each try gets another one, since a failed one leaves traces.
-        content: What the file holds.
+        given: The checkpoint.
         state: The module's state dict.
-        convert: See `Buildable`.
+        name: The model's name.
+        convert: See `Architecture`.
     """
+    content = given.content
     found = find_weights(content, _shapes(state))
     tries = [s for s in found[:_TRIES] if 2 * s.score >= found[0].score]
     if isinstance(content, Mapping) and not (found and found[0].wrapping):
@@ -423,19 +324,31 @@ def _load_own(
         if all(whole.values.keys() != s.values.keys() for s in tries):
             tries.append(whole)
     for selection in tries:
-        if not all(isinstance(name, str) for name in selection.values):
+        if not all(isinstance(key, str) for key in selection.values):
             continue
         for change in (None, convert) if convert is not None else (None,):
             module = fresh()
             if _other_kinds(selection, module, state):
                 break
             try:
-                given = selection.state_dict()
-                given = given if change is None else change(module, given)
-                _fill(module, given, strict=True)
+                values = selection.state_dict()
+                _fill(module, values if change is None else change(module, values), strict=True)
             except Exception:  # noqa: BLE001, S112 - modules raise whatever they like; the comparison says what is wrong
                 continue
-            return module, selection
+            notes = _notes(selection, state)
+            renamed = tuple(key for key in selection.values if key not in state)
+            if renamed:
+                notes += (f"older names, converted by the model itself: {_some(renamed)}",)
+            report = WeightsReport(
+                source=given.name,
+                model=name,
+                wrapping=selection.wrapping,
+                prefix=selection.prefix,
+                matched=tuple(module.state_dict()),
+                ignored=selection.ignored,
+                notes=notes,
+            )
+            return _fitted(module, report)
     return None
 
 
@@ -455,33 +368,31 @@ def _other_kinds(selection: Selection, module: nn.Module, state: Mapping[str, An
     return False
 
 
-def _own_report(
-    module: nn.Module, used: Selection, state: Mapping[str, Any], source: str, name: str
-) -> WeightsReport:
-    notes = _notes(used, state)
-    renamed = [n for n in used.values if n not in state]
-    if renamed:
-        notes += (f"older names, converted by the model itself: {_some(tuple(renamed))}",)
-    return WeightsReport(
-        source=source,
-        model=name,
-        wrapping=used.wrapping,
-        prefix=used.prefix,
-        matched=tuple(module.state_dict()),
-        ignored=used.ignored,
-        notes=notes,
-    )
+def _fitted(module: nn.Module, report: WeightsReport) -> Fitted:
+    """What to say of a checkpoint that was loaded."""
+    missing = [n for n in report.missing if n in report.head]
+    no_classifier = note = ""
+    if missing:
+        more = ", …" if len(missing) > 2 else ""
+        kept = f"{', '.join(missing[:2])}{more} kept random values."
+        no_classifier = f"No classifier in {report.source}: {kept}"
+    if report.faults:
+        some = _some(report.faults)
+        note = f" LOADED IN PART: {len(report.faults)} tensors do not fit ({some})."
+    for found in report.notes:
+        note += f" {report.source} holds {found}." if found.startswith(_BROKEN) else ""
+    return Fitted(module, report, None, f"{no_classifier}{note}".strip(), no_classifier)
 
 
 # --- by names and shapes ------------------------------------------------------------------------
 
 
-def _best(content: Any, shapes: Shapes, source: str) -> Selection:
-    found = find_weights(content, shapes)
+def _best(given: Checkpoint, state: Mapping[str, Any]) -> Selection:
+    found = find_weights(given.content, _shapes(state))
     if not found:
         raise WeightsError(
-            f"{source} holds no named weights (a {type(content).__name__} without a dict of "
-            "tensors).",
+            f"{given.name} holds no named weights (a {type(given.content).__name__} without a dict "
+            "of tensors).",
             remedy="Save model.state_dict() with torch.save.",
         )
     return found[0]
@@ -492,7 +403,7 @@ def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
 
 
 def _hints(
-    what: Buildable, selection: Selection, shapes: Shapes, options: Mapping[str, Any]
+    what: Architecture, selection: Selection, shapes: Shapes, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the checkpoint says about how its model was built."""
     found: dict[str, Any] = {}
@@ -532,23 +443,14 @@ def _classes(default: int | None, names: Mapping[str, Tensor], shapes: Shapes) -
     return only if 1 <= only <= MOST_CLASSES else None
 
 
-def _head_names(what: Buildable, shapes: Shapes, options: Mapping[str, Any]) -> frozenset[str]:
+def _head_names(what: Architecture, shapes: Shapes, options: Mapping[str, Any]) -> frozenset[str]:
     """Names that depend on the number of classes, with all others of their layers."""
     if what.default_classes is None:
         return frozenset()
     count = int(options.get("num_classes") or what.default_classes) + 1
-    other = _shapes(what.state(**{**options, "num_classes": count}))
+    other = _shapes(_state(what, {**options, "num_classes": count}))
     layers = {n.rpartition(".")[0] for n, shape in shapes.items() if other.get(n) != shape}
     return frozenset(n for n in shapes if n.rpartition(".")[0] in layers)
-
-
-def _last_layer(module: nn.Module) -> str:
-    """Name of the last linear layer or convolution: the classifier of the user's own module."""
-    last = ""
-    for name, part in module.named_modules():
-        if isinstance(part, nn.Linear | nn.Conv2d) and name:
-            last = name
-    return last
 
 
 def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
@@ -589,12 +491,11 @@ def _compare(
     """
     given = selection.tensors
     state = {n: v for n, v in state.items() if shape_of(v) is not None}
-    mismatched = tuple(
-        Mismatch(n, _kind(given[n]), _kind(v))
+    bad = {
+        n: f"{_kind(given[n])}, expected {_kind(v)}"
         for n, v in state.items()
         if n in given and not _fits(given[n], v)
-    )
-    bad = {item.name for item in mismatched}
+    }
     missing = tuple(n for n in state if n not in given and not n.endswith(_OPTIONAL))
     unexpected = tuple(n for n in given if n not in state and not n.endswith(_OPTIONAL))
     # The whole top-level classifier counts as head where the file has nothing of it that fits.
@@ -609,9 +510,9 @@ def _compare(
         matched=tuple(n for n in state if n in given and n not in bad),
         missing=missing,
         unexpected=unexpected,
-        mismatched=mismatched,
+        mismatched=bad,
         ignored=selection.ignored,
-        head=tuple(n for n in (*missing, *unexpected) if n in head | absent | foreign),
+        head=(head | absent | foreign).intersection((*missing, *unexpected)),
         notes=_notes(selection, state),
     )
 
@@ -659,17 +560,24 @@ def _notes(selection: Selection, state: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _refuse(report: WeightsReport, *, strict: bool, advice: Callable[[], str]) -> None:
+def _refuse(report: WeightsReport, strict: bool, advice: Callable[[], str]) -> None:
     if not report.matched or (strict and report.faults):
         raise MismatchError(report, advice())
 
 
-def _load_matched(module: nn.Module, selection: Selection, report: WeightsReport) -> None:
+def _advice(what: Architecture, given: Checkpoint) -> str:
+    """Names a sibling of the architecture that the checkpoint fits."""
+    name = next((other.name for other in what.siblings() if fits(other, given.content)), "")
+    return f"It fits '{name}'." if name else ""
+
+
+def _load_matched(module: nn.Module, selection: Selection, report: WeightsReport) -> Fitted:
     wanted = set(report.matched)
-    state: Any = OrderedDict((n, v) for n, v in selection.values.items() if n in wanted)
+    values = {n: v for n, v in selection.values.items() if n in wanted}
     # The versions of the module's classes, which some (MNASNet) insist on when they load.
-    state._metadata = getattr(module.state_dict(), "_metadata", {})  # noqa: SLF001 - torch's name for them
-    _fill(module, state, strict=False)
+    versions = getattr(module.state_dict(), "_metadata", {})
+    _fill(module, with_versions(values, versions), strict=False)
+    return _fitted(module, report)
 
 
 def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
@@ -679,23 +587,16 @@ def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
     """
     empty = any(torch.is_tensor(v) and v.is_meta for v in module.state_dict().values())
     if empty:
-        metadata = getattr(state, "_metadata", None)
         own = {n: v.detach().clone() if torch.is_tensor(v) else v for n, v in state.items()}
-        state = Selection("", "", own, metadata, (), 0).state_dict()
+        state = with_versions(own, getattr(state, "_metadata", None))
     # A class's own load_state_dict may know no "assign".
     module.load_state_dict(state, strict=strict, **({"assign": True} if empty else {}))
-    left = [n for n, tensor in module.named_buffers() if empty and tensor.is_meta]
+    left = tuple(n for n, tensor in module.named_buffers() if empty and tensor.is_meta)
     if left:
         raise ModelError(
-            f"The module was built on the meta device, and no file has its {_some(tuple(left))}.",
+            f"The module was built on the meta device, and no file has its {_some(left)}.",
             remedy="Build it on the CPU, then pass it in.",
         )
-
-
-def _advice(what: Buildable, content: Any) -> str:
-    """Names a sibling of the architecture that the checkpoint fits."""
-    name = next((other.name for other in what.siblings() if fits(other, content)), "")
-    return f"It fits '{name}'." if name else ""
 
 
 def _some(names: tuple[str, ...]) -> str:

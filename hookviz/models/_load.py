@@ -15,19 +15,20 @@ from torch import nn
 
 from hookviz.errors import HookvizError, ImageError, ModelError, did_you_mean
 from hookviz.images import Preprocessing
-from hookviz.models._build import plain_torch
-from hookviz.models._bundled import Bundled
 from hookviz.models._checkpoint_file import CheckpointFile
-from hookviz.models._devices import choose_device
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._module import OwnModule
+from hookviz.models._modules import choose_device, plain_torch
+from hookviz.models._own_module import OwnModule
 from hookviz.models._timm import Timm
 from hookviz.models._torchvision import Torchvision
 from hookviz.models._weights_cache import CachedFile, Progress, cached_files
 
-_NAMED = (Timm(), Bundled(), Torchvision())
-SOURCES: tuple[ModelSource, ...] = (OwnModule(), CheckpointFile(Torchvision(), Timm()), *_NAMED)
-"""Where models come from; the first that recognises and takes one loads it."""
+_NAMED = (Torchvision(), Timm())
+SOURCES: tuple[ModelSource, ...] = (*_NAMED, CheckpointFile(*_NAMED), OwnModule())
+"""Where models come from; the first that recognises one loads it."""
+
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_SHORT = {"half": 0, "fp16": 0, "bf16": 1, "float": 2, "double": 3}
 
 
 def load_model(
@@ -88,28 +89,23 @@ def load_model(
         'UNTRAINED: random weights (seed 0).'
     """
     chosen_dtype = choose_dtype(dtype)
-    preprocess = _checked(preprocess)
+    if preprocess is not None:
+        preprocess = _checked(preprocess)
     if categories is not None:
         if isinstance(categories, str) or not isinstance(categories, Iterable):
             raise ModelError(f"categories are a list of class names, not {categories!r}.")
         categories = tuple(map(str, categories))
     own: object = model.builder or model.module if isinstance(model, LoadedModel) else model
     request = Request(weights, progress, cancelled, num_classes, strict, preprocess, categories)
-    in_place = isinstance(own, nn.Module) and str(device) == "auto"
+    loaded = model if isinstance(model, LoadedModel) and request.word == "auto" else None
+    in_place = (loaded is not None or isinstance(own, nn.Module)) and str(device) == "auto"
     if not in_place:
         choose_device(device)  # an unknown device is said before anything is downloaded
     with plain_torch():
-        if isinstance(model, LoadedModel) and request.automatic:
-            loaded, in_place = model, str(device) == "auto"
-        else:
-            source = next(s for s in _sources(own) if s.takes(request))
-            loaded = source.load(own, request)
+        if loaded is None:
+            loaded = _source(own).load(own, request)
         loaded = loaded.to(loaded.device if in_place else device, chosen_dtype)
-    given = {
-        "name": name or None,
-        "preprocess": preprocess,
-        "categories": categories,
-    }
+    given = {"name": name or None, "preprocess": preprocess, "categories": categories}
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(loaded, **changes) if changes else loaded
 
@@ -124,18 +120,18 @@ def _checked(preprocess: Any) -> Any:
         how = Preprocessing.from_transforms(preprocess)
     except ImageError as error:
         raise ModelError(error.message, remedy=error.remedy) from None
-    return preprocess if preprocess is None or callable(preprocess) else how
+    return preprocess if callable(preprocess) else how
 
 
-def _sources(model: object) -> list[ModelSource]:
-    """The sources that recognise a model.
+def _source(model: object) -> ModelSource:
+    """The source that a model is from.
 
     Raises:
         ModelError: There is none.
     """
-    found = [source for source in SOURCES if source.recognises(model)]
-    if found:
-        return found
+    for source in SOURCES:
+        if source.recognises(model):
+            return source
     if not isinstance(model, str):
         raise ModelError(
             f"A model is a name or a torch.nn.Module, not {type(model).__name__}.",
@@ -213,7 +209,7 @@ def list_weights(model: str) -> list[WeightsInfo]:
         >>> [w.name for w in list_weights("vgg16")]
         ['IMAGENET1K_V1', 'IMAGENET1K_FEATURES', 'bundled']
     """
-    return [info for source in reversed(_sources(model)) for info in source.weights(model)]
+    return _source(model).weights(model)
 
 
 def is_local(model: str) -> bool:
@@ -228,7 +224,7 @@ def is_local(model: str) -> bool:
     Raises:
         ModelError: The name is unknown.
     """
-    return any(source.is_local(model) for source in _sources(model))
+    return _source(model).is_local(model)
 
 
 def cached_weights(*, check: bool = False) -> list[CachedFile]:
@@ -260,13 +256,9 @@ def choose_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     """
     if dtype is None:
         return None
-    found: object = dtype
-    if isinstance(dtype, str):
-        names = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32"}
-        text = str(dtype).removeprefix("torch.").lower()
-        found = getattr(torch, names.get(text, text), dtype)
-    legal = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-    for kind in legal:
-        if found is kind:
-            return kind
-    raise ModelError(f"Unknown dtype '{dtype}': legal are float32, float16, bfloat16 and float64.")
+    name = str(dtype).removeprefix("torch.").lower()
+    name = _DTYPES[_SHORT[name]] if name in _SHORT else name
+    found = getattr(torch, name) if name in _DTYPES else None
+    if not isinstance(found, torch.dtype) or not isinstance(dtype, str | torch.dtype):
+        raise ModelError(f"Unknown dtype '{dtype}': legal are {', '.join(_DTYPES)}.")
+    return found

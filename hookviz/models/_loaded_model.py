@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Literal, Protocol
 
 import torch
@@ -12,17 +13,35 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookviz._tensors import dense
-from hookviz.models._build import SEED
-from hookviz.models._devices import choose_device, copy_module, move_module, same_device
-from hookviz.models._fit import WeightsReport
+from hookviz.errors import ModelError
+from hookviz.models._checkpoint import open_checkpoint
+from hookviz.models._fit import Convert, WeightsReport, fit_builder
+from hookviz.models._modules import (
+    MOST_CLASSES,
+    SEED,
+    Values,
+    build,
+    choose_device,
+    copy_module,
+    move_module,
+    same_device,
+)
+from hookviz.models._state_dict import class_names
 from hookviz.models._weights_cache import Progress
 
 Task = Literal[
     "classification", "segmentation", "detection", "video", "optical_flow", "features", "unknown"
 ]
 """What a model answers: it decides how the model is fed and how its output is summarised."""
+_TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
 
-UNTRAINED = f"UNTRAINED: random weights (seed {SEED})."
+
+def task_of(package: str) -> Task:
+    """What the models of a package of torchvision's or timm's answer; "unknown" for others."""
+    parts = package.split(".")
+    if parts[:2] not in (["torchvision", "models"], ["timm", "models"]):
+        return "unknown"
+    return next((task for task in _TASKS if task in parts), "classification")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +112,7 @@ class LoadedModel:
         except Exception:  # noqa: BLE001 - a class of the user's may do anything there
             return ""
         version = _version(state)
-        if version is None:
-            return _hash_state(state)
-        if version not in self._hash:
+        if version is None or version not in self._hash:
             self._hash.clear()
             self._hash[version] = _hash_state(state)
         return self._hash[version]
@@ -131,8 +148,8 @@ class WeightsInfo:
 
     Attributes:
         name: What ``load_model(weights=…)`` takes, for example "IMAGENET1K_V1".
-        default: Whether the library calls them its DEFAULT.
         file: Name of the file.
+        default: Whether the library calls them its DEFAULT.
         url: Where it is downloaded from; "" for what needs no download.
         megabytes: Size of the file in MB (10⁶ bytes); 0 where unknown.
         cached: Whether they are on this machine (a hash is checked when they are loaded).
@@ -141,18 +158,22 @@ class WeightsInfo:
     """
 
     name: str
-    default: bool
     file: str
-    url: str
-    megabytes: float
-    cached: bool
-    classes: int
-    documentation: str
+    default: bool = True
+    url: str = ""
+    megabytes: float = 0.0
+    cached: bool = True
+    classes: int = 0
+    documentation: str = ""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What ``load_model`` was asked for, as it describes it."""
+    """What ``load_model`` was asked for, as it describes it.
+
+    Attributes:
+        word: The weights in lower case where they are a name; "none" for None, else "".
+    """
 
     weights: Any = "auto"
     progress: bool | Progress = True
@@ -163,25 +184,19 @@ class Request:
     categories: Sequence[str] | None = None
 
     @property
-    def untrained(self) -> bool:
-        """Whether an untrained model is asked for: None, "none" or "untrained"."""
-        weights = self.weights
-        return weights is None or (
-            isinstance(weights, str) and weights.strip().lower() in ("none", "untrained")
-        )
-
-    @property
-    def automatic(self) -> bool:
-        """Whether the best weights at hand are asked for."""
-        return isinstance(self.weights, str) and self.weights.strip().lower() == "auto"
+    def word(self) -> str:
+        if self.weights is None:
+            return "none"
+        word = self.weights.strip().lower() if isinstance(self.weights, str) else ""
+        return "none" if word == "untrained" else word
 
 
 class ModelSource(Protocol):
     """One place that models come from: an extension point.
 
     ``load_model``, ``list_models``, ``list_weights``, ``reproduce``, the app and the command line
-    ask every source that is registered in `hookviz.models._load`, in its order; the first that
-    recognises and takes a model loads it.
+    ask the sources that are registered in `hookviz.models._load`, in its order; the first that
+    recognises a model loads it.
 
     Attributes:
         prefix: What its names begin with, for example "timm:"; "" for plain names.
@@ -190,8 +205,12 @@ class ModelSource(Protocol):
     prefix: str = ""
 
     def recognises(self, model: object) -> bool:
-        """Whether a name or object is one of this source's; quick, and raises nothing."""
-        ...
+        """Whether a name or object is one of this source's; quick, and raises nothing.
+
+        By itself: a name with the prefix.
+        """
+        named = isinstance(model, str) and model.strip().lower().startswith(self.prefix)
+        return named and self.prefix != ""
 
     def load(self, model: Any, request: Request) -> LoadedModel:
         """The model on the CPU in float32; a module that was passed in as it is.
@@ -202,11 +221,7 @@ class ModelSource(Protocol):
         """
         ...
 
-    def takes(self, request: Request) -> bool:  # noqa: ARG002 - for others to use
-        """Whether a model that it recognises is for it to load, with these weights."""
-        return True
-
-    def names(self, search: str) -> list[str]:  # noqa: ARG002 - as above
+    def names(self, search: str) -> list[str]:  # noqa: ARG002 - for others to use
         """Names of models that a search may mean; empty where no list makes sense."""
         return []
 
@@ -221,6 +236,112 @@ class ModelSource(Protocol):
     def recall(self, weights: str) -> str | None:  # noqa: ARG002 - as above
         """``weights=…`` that loads again what ``LoadedModel.weights`` names; None if it cannot."""
         return None
+
+
+class Architecture(Protocol):
+    """An architecture of a library's, built anew for the weights that are asked for.
+
+    Attributes:
+        name: What ``load_model`` takes.
+        library: Whose it is, for sentences.
+        default_classes: How many classes it has without ``num_classes``; None where fixed.
+        task: What it answers.
+        names: Class names for a checkpoint that has none of its own and as many classes.
+        names_of: Whose they are.
+        options: "aux_logits", "aux_loss", "image_size" where the builder takes them.
+        convert: The library's own conversion of older or foreign checkpoints for such a module;
+            None where it has none.
+    """
+
+    name: str
+    library: str
+    default_classes: int | None
+    task: Task = "classification"
+    names: tuple[str, ...] = ()
+    names_of: str = ""
+    options: frozenset[str] = frozenset()
+    convert: Convert | None = None
+
+    def make(self, **options: Any) -> nn.Module:
+        """Call the builder with ``num_classes`` and what ``options`` names."""
+        ...
+
+    def preprocessing(self, module: nn.Module) -> Any:
+        """How an image becomes the input of a module that was built."""
+        ...
+
+    def pretrained(self, request: Request) -> LoadedModel:
+        """The model with weights of the library's.
+
+        Raises:
+            WeightsError: There are no such weights, or they are not to be had.
+        """
+        ...
+
+    def siblings(self) -> Iterable[Architecture]:
+        """Those of the same family, tried for advice where a checkpoint does not fit."""
+        return ()
+
+    def build(
+        self, num_classes: Any = None, values: Values = "random", **options: Any
+    ) -> nn.Module:
+        """A module in eval mode on the CPU; see `hookviz.models._modules.build`.
+
+        Raises:
+            ModelError: The number of classes is none, or the library cannot build the module.
+        """
+        if num_classes is not None:
+            whole = isinstance(num_classes, Integral) and not isinstance(num_classes, bool)
+            if not (whole and 1 <= num_classes <= MOST_CLASSES):
+                raise ModelError(
+                    f"num_classes is a whole number from 1 to {MOST_CLASSES}, not {num_classes!r}."
+                )
+            if self.default_classes is None:
+                raise ModelError(f"'{self.name}' has no classes whose number could be chosen.")
+            options["num_classes"] = int(num_classes)
+        try:
+            return build(lambda: self.make(**options), values)
+        except (RuntimeError, ValueError, TypeError, AssertionError) as error:
+            first = " ".join(str(error).split())[:200]
+            raise ModelError(f"'{self.name}' cannot be built with {options}: {first}") from error
+
+    def load(self, request: Request) -> LoadedModel:
+        """An untrained model, one with the user's checkpoint, or else a pretrained one."""
+        if request.word == "none":
+            module = self.build(request.num_classes)
+            note = f"UNTRAINED: random weights (seed {SEED})."
+            return self.loaded(module, "none", note=note)
+        given = None if request.word == "auto" else open_checkpoint(request.weights)
+        if given is None:
+            if request.num_classes is not None:
+                raise ModelError(
+                    "num_classes goes with weights=None or a checkpoint of your own; weights of "
+                    f"{self.library}'s have their own number of classes."
+                )
+            return self.pretrained(request)
+        fitted = fit_builder(self, given, strict=request.strict, num_classes=request.num_classes)
+        names: tuple[str, ...] = ()
+        note = fitted.note
+        if not fitted.no_classifier:
+            names = class_names(given.content, fitted.classes)
+            if not names and len(self.names) == fitted.classes:
+                names = self.names
+                note = f"Class names assumed to be those of {self.names_of}. {note}".strip()
+        return self.loaded(
+            fitted.module,
+            fitted.report.label,
+            categories=names,
+            note=note,
+            no_classifier=fitted.no_classifier,
+            report=fitted.report,
+        )
+
+    def loaded(self, module: nn.Module, weights: str, **facts: Any) -> LoadedModel:
+        """The model with a module that was built; ``facts`` are attributes of `LoadedModel`."""
+        if "preprocess" not in facts:
+            facts["preprocess"] = self.preprocessing(module)
+        known = {"trained": weights != "none", "task": self.task, "builder": self.name}
+        return LoadedModel(module, self.name, weights, **{**known, **facts})
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

@@ -30,6 +30,7 @@ _WRAPPERS = re.compile(
 # torchvision's and others' first DenseNets wrote "norm.1" for "norm1".
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
 _DEPTH = 4
+_PLACES = ("args", "hyper_parameters", "config", "cfg", "meta", "opt")
 _NAMES = ("class_names", "classes", "categories", "class_to_idx", "idx_to_class", "labels")
 
 
@@ -64,10 +65,17 @@ class Selection:
 
     def state_dict(self) -> Mapping[str, Any]:
         """What ``load_state_dict`` gets: the values with the versions that were saved."""
-        state: Any = OrderedDict(self.values)
-        if self.metadata is not None:
-            state._metadata = self.metadata  # noqa: SLF001 - torch's name for the versions
-        return state  # type: ignore[no-any-return] # an OrderedDict with one attribute more
+        return with_versions(self.values, self.metadata)
+
+
+def with_versions(
+    values: Mapping[str, Any], metadata: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """A state dict with the versions of its modules' classes, as torch keeps them."""
+    state: Any = OrderedDict(values)
+    if metadata is not None:
+        state._metadata = metadata  # noqa: SLF001 - torch's name for the versions
+    return state  # type: ignore[no-any-return] # an OrderedDict with one attribute more
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
@@ -89,25 +97,19 @@ def find_weights(content: Any, target: Shapes) -> list[Selection]:
     others = {name.rpartition(".")[2] for name, shape in target.items() if shape is None}
     found: list[tuple[tuple[int, int, int], Selection]] = []
     for place, (path, mapping) in enumerate(_mappings(content)):
-        values = {
-            _plain(name): value
-            for name, value in mapping.items()
-            if isinstance(name, str)
-            and (isinstance(value, Tensor) or name.rpartition(".")[2] in others)
-        }
-        rest = tuple(
-            str(name)
-            for name, value in mapping.items()
-            if not isinstance(value, Tensor | Mapping) and name not in values
-        )
+        values: dict[str, Any] = {}
+        rest = []
+        for name, value in mapping.items():
+            kept = isinstance(value, Tensor) or str(name).rpartition(".")[2] in others
+            if isinstance(name, str) and kept:
+                values[_plain(name)] = value
+            elif not isinstance(value, Tensor | Mapping):
+                rest.append(str(name))
         last = path.rpartition(".")[2]
         rank = _PREFERRED.index(last) if last in _PREFERRED else len(_PREFERRED)
         for prefix in _prefixes(values, own):
-            chosen = {
-                own.get(name.removeprefix(prefix), name.removeprefix(prefix)): value
-                for name, value in values.items()
-                if name.startswith(prefix)
-            }
+            inside = {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
+            chosen = {own.get(name, name): value for name, value in inside.items()}
             score = sum(
                 3 if target[name] in (None, shape_of(value)) else 1
                 for name, value in chosen.items()
@@ -179,6 +181,13 @@ def _prefixes(values: Mapping[str, Any], own: Mapping[str, str]) -> list[str]:
     return [prefix for prefix, _ in found.most_common(4)] or ["module." if wrapped else ""]
 
 
+def tables(content: Any) -> Iterator[Mapping[str, Any]]:
+    """A checkpoint, and what it keeps beside the weights: arguments, configs, hyperparameters."""
+    if isinstance(content, Mapping):
+        for place in (content, *(content.get(key) for key in _PLACES)):
+            yield place if isinstance(place, Mapping) else getattr(place, "__dict__", {})
+
+
 def class_names(content: Any, count: int | None) -> tuple[str, ...]:
     """Class names that a checkpoint carries beside its weights.
 
@@ -189,27 +198,21 @@ def class_names(content: Any, count: int | None) -> tuple[str, ...]:
     Returns:
         () where there are none.
     """
-    if not isinstance(content, Mapping):
-        return ()
-    places = [content, *(content.get(k) for k in ("meta", "hyper_parameters", "config", "args"))]
-    for place in places:
-        table = place if isinstance(place, Mapping) else getattr(place, "__dict__", {})
+    for table in tables(content):
         for key in _NAMES:
-            names = _as_names(table.get(key))
+            names = as_names(table.get(key))
             if names and len(names) == count:
                 return names
     return ()
 
 
-def _as_names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(value)
-    if isinstance(value, Mapping) and value:
-        items = list(value.items())
-        if all(isinstance(k, str) and isinstance(v, int) for k, v in items):
-            items = [(v, k) for k, v in items]
-        if all(isinstance(k, int) and isinstance(v, str) for k, v in items):
-            table = dict(items)
-            if sorted(table) == list(range(len(table))):
-                return tuple(table[i] for i in range(len(table)))
-    return ()
+def as_names(value: Any) -> tuple[str, ...]:
+    """Names in the order of their numbers: of a list, or a table of names or numbers; else ()."""
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return ()
+    if all(isinstance(number, int) for number in value.values()):
+        value = {number: name for name, number in value.items()}
+    ordered = [value.get(i, value.get(str(i))) for i in range(len(value))]
+    return tuple(ordered) if all(isinstance(name, str) for name in ordered) else ()

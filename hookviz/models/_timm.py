@@ -6,25 +6,25 @@ timm is optional (extra ``timm``) and imported here alone, when it is asked for.
 from __future__ import annotations
 
 import importlib
-import socket
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
 from torch import nn
+from torchvision.models import ResNet18_Weights
 
+from hookviz._text import error_text
 from hookviz.errors import ModelError, WeightsError, did_you_mean
 from hookviz.images import Preprocessing
-from hookviz.models._build import build
-from hookviz.models._checkpoint import is_own, own_content
-from hookviz.models._fit import Buildable, fit_builder
-from hookviz.models._loaded_model import UNTRAINED, LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._state_dict import class_names
-from hookviz.models._torchvision import Architecture, categories_of
-from hookviz.models._weights_cache import CONNECT_SECONDS
-
-_HUB = "huggingface.co"
+from hookviz.models._loaded_model import (
+    Architecture,
+    LoadedModel,
+    ModelSource,
+    Request,
+    WeightsInfo,
+)
+from hookviz.models._modules import build
+from hookviz.models._weights_cache import reachable
 
 
 class Timm(ModelSource):
@@ -32,34 +32,28 @@ class Timm(ModelSource):
 
     prefix = "timm:"
 
-    def recognises(self, model: object) -> bool:
-        """A name with the prefix."""
-        return isinstance(model, str) and model.strip().lower().startswith(self.prefix)
-
     def names(self, search: str) -> list[str]:
         """Names for a search that begins with the prefix; there are too many to list unasked."""
         if not self.recognises(search):
             return []
         words = _plain(search).lower().split()
         names = _timm().list_models()
-        return [f"{Timm.prefix}{name}" for name in names if all(word in name for word in words)]
+        return [f"{self.prefix}{name}" for name in names if all(word in name for word in words)]
 
     def weights(self, name: str) -> list[WeightsInfo]:
         """The one that the name stands for; other weights of timm's are part of the name."""
-        what = _buildable(_plain(name))
-        config = _timm().get_pretrained_cfg(_plain(name))
-        if not _has_weights(config):
+        arch = TimmArchitecture(_plain(name))
+        config = arch.config
+        if not arch.has_weights:
             return []
         return [
             WeightsInfo(
                 name="DEFAULT",
-                default=True,
                 file=str(config.hf_hub_filename or "model.safetensors"),
-                url=str(config.url or f"https://{_HUB}/{config.hf_hub_id}"),
-                megabytes=0.0,
+                url=str(config.url or f"{_hub().constants.ENDPOINT}/{config.hf_hub_id}"),
                 cached=_cached(config),
-                classes=what.default_classes or 0,
-                documentation=f"timm {_tag(config)}",
+                classes=arch.default_classes,
+                documentation=arch.weights_name,
             )
         ]
 
@@ -73,59 +67,11 @@ class Timm(ModelSource):
 
     def load(self, model: Any, request: Request) -> LoadedModel:
         """A model of timm's."""
-        name = _plain(model)
-        what, weights = _buildable(name), request.weights
-        module, fitted = None, None
-        names: tuple[str, ...] = ()
-        if request.untrained:
-            module, text, note = what.build(request.num_classes), "none", UNTRAINED
-        elif is_own(weights):
-            content, source = own_content(weights, what.name)
-            fitted = fit_builder(
-                what, content, source, strict=request.strict, num_classes=request.num_classes
-            )
-            module, text, note = fitted.module, fitted.report.label, fitted.note
-            if not fitted.no_classifier:
-                names = class_names(content, fitted.classes) or _imagenet(fitted.classes)
-        elif isinstance(weights, str) and weights.strip().upper() in ("AUTO", "DEFAULT"):
-            if request.num_classes is not None:
-                raise ModelError(
-                    "num_classes goes with weights=None or a checkpoint of your own; timm's "
-                    "weights have their own number of classes."
-                )
-            (module, text), note = _pretrained(name), ""
-            names = _imagenet(getattr(module, "num_classes", None))
-        else:
-            given = repr(weights) if isinstance(weights, str) else type(weights).__name__
-            raise WeightsError(
-                f"'{what.name}' takes weights='DEFAULT', None or a path, not {given}.",
-                remedy="Other weights of timm are part of the name: 'timm:resnet18.a1_in1k'.",
-            )
-        return LoadedModel(
-            module=module,
-            name=what.name,
-            weights=text,
-            trained=text != "none",
-            preprocess=Preprocessing.from_transforms(
-                _timm().data.resolve_model_data_config(module)
-            ),
-            categories=names,
-            note=note,
-            task="classification",
-            builder=what.name,
-            no_classifier="" if fitted is None else fitted.no_classifier,
-            report=None if fitted is None else fitted.report,
-        )
+        return TimmArchitecture(_plain(model)).load(request)
 
 
 def _plain(name: str) -> str:
     return name.strip()[len(Timm.prefix) :].strip()
-
-
-def _imagenet(classes: int | None) -> tuple[str, ...]:
-    """ImageNet's class names where a model has just as many classes."""
-    names = categories_of(Architecture("resnet18").default)
-    return names if classes == len(names) else ()
 
 
 def _timm() -> Any:
@@ -138,105 +84,93 @@ def _timm() -> Any:
         ) from error
 
 
-def _buildable(name: str) -> Buildable:
-    """How timm builds a model without weights.
+class TimmArchitecture(Architecture):
+    """A model of timm's.
+
+    Args:
+        name: Timm's name, with or without the tag of its weights.
 
     Raises:
         ModelError: timm is not installed or has no such model.
     """
-    timm = _timm()
-    base, _, tag = name.partition(".")
-    names = timm.list_models(pretrained=True) if tag else timm.list_models()
-    if name not in names:
-        others = [n for n in names if n.partition(".")[0] == base]
-        choices = others or timm.list_models()
-        raise ModelError(
-            f"timm {timm.__version__} has no model '{name}'.",
-            remedy=did_you_mean(name, choices) or did_you_mean(base, choices) or None,
-        )
-    return Buildable(
-        f"{Timm.prefix}{name}",
-        lambda **options: cast("nn.Module", timm.create_model(name, pretrained=False, **options)),
-        int(getattr(timm.get_pretrained_cfg(name), "num_classes", 1000) or 1000),
-        convert=_convert,
-    )
+
+    library = "timm"
+    names = tuple(ResNet18_Weights.DEFAULT.meta["categories"])
+    names_of = "ImageNet"
+
+    def __init__(self, name: str) -> None:
+        timm = _timm()
+        base, _, tag = name.partition(".")
+        # Not by its list, which timm sorts anew each time (7 ms).
+        if not (timm.is_model_pretrained(name) if tag else timm.is_model(name)):
+            others = [n for n in timm.list_models(pretrained=True) if n.partition(".")[0] == base]
+            choices = others or timm.list_models()
+            raise ModelError(
+                f"timm {timm.__version__} has no model '{name}'.",
+                remedy=did_you_mean(name, choices) or did_you_mean(base, choices) or None,
+            )
+        self.convert = _convert
+        self.plain, self.name = name, f"{Timm.prefix}{name}"
+        self.config = config = timm.get_pretrained_cfg(name)
+        self.has_weights = bool(config and (config.hf_hub_id or config.url or config.file))
+        self.weights_name = f"timm {getattr(config, 'tag', '') or 'default'}"
+        self.default_classes = int(getattr(config, "num_classes", 1000) or 1000)
+
+    def make(self, **options: Any) -> nn.Module:
+        """Call timm's ``create_model``."""
+        return cast("nn.Module", _timm().create_model(self.plain, **options))
+
+    def preprocessing(self, module: nn.Module) -> Preprocessing:
+        """What timm states."""
+        return Preprocessing.from_transforms(_timm().data.resolve_model_data_config(module))
+
+    def pretrained(self, request: Request) -> LoadedModel:
+        """The model with timm's weights, from the Hugging Face cache or hub."""
+        weights, config = request.weights, self.config
+        if request.word not in ("auto", "default"):
+            given = repr(weights) if isinstance(weights, str) else type(weights).__name__
+            raise WeightsError(
+                f"'{self.name}' takes weights='DEFAULT', None or a path, not {given}.",
+                remedy="Other weights of timm are part of the name: 'timm:resnet18.a1_in1k'.",
+            )
+        fault, cause = "", None
+        if not self.has_weights:
+            fault = f"timm has no pretrained weights for '{self.plain}'."
+        elif not _cached(config) and not reachable(_hub().constants.ENDPOINT):
+            fault = (
+                f"The weights of {self.name} ({config.hf_hub_id or config.url}) are not in the "
+                f"Hugging Face cache, and {_hub().constants.ENDPOINT} cannot be reached."
+            )
+        else:
+            try:
+                module = build(lambda: self.make(pretrained=True), "any")
+            except Exception as error:  # noqa: BLE001 - what requests, httpx and torch raise
+                cause = error
+                fault = f"The weights of {self.name} could not be loaded: {error_text(error)}"
+            else:
+                known = getattr(module, "num_classes", None) == len(self.names)
+                names = self.names if known else ()
+                return self.loaded(module, self.weights_name, categories=names)
+        raise WeightsError(
+            fault,
+            remedy="Pass a file with weights='…', or weights=None for an untrained model.",
+            code="no-weights",
+        ) from cause
 
 
 def _convert(module: nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Timm's own conversion of a family's older and original checkpoints, where it has one."""
-    filter_ = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
-    return state if filter_ is None else cast("Mapping[str, Any]", filter_(dict(state), module))
+    change = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
+    return state if change is None else cast("Mapping[str, Any]", change(dict(state), module))
 
 
-def _tag(config: Any) -> str:
-    return str(getattr(config, "tag", "") or "default")
-
-
-def _has_weights(config: Any) -> bool:
-    return config is not None and bool(config.hf_hub_id or config.url or config.file)
-
-
-def _pretrained(name: str) -> tuple[nn.Module, str]:
-    """A pretrained model of timm and its weights' name, from the Hugging Face cache or hub.
-
-    Raises:
-        WeightsError: timm has no weights for it, or they are neither cached nor reachable.
-    """
-    timm = _timm()
-    config = timm.get_pretrained_cfg(name)
-    if not _has_weights(config):
-        raise WeightsError(
-            f"timm has no pretrained weights for '{name}'.",
-            remedy="Use weights=None.",
-            code="no-weights",
-        )
-    if not _cached(config) and not _reachable(_HUB):
-        raise WeightsError(
-            f"The weights of timm:{name} ({config.hf_hub_id or config.url}) are not in the Hugging "
-            f"Face cache, and {_HUB} cannot be reached.",
-            remedy="Pass a file with weights='…', or weights=None for an untrained model.",
-            code="no-weights",
-        )
-    try:
-        module = build(lambda: timm.create_model(name, pretrained=True), "any")
-    except Exception as error:
-        # timm and the hub raise what requests, httpx and torch raise.
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise WeightsError(
-            f"The weights of timm:{name} could not be loaded: {first}",
-            remedy="Pass a file with weights='…', or weights=None for an untrained model.",
-            code="no-weights",
-        ) from error
-    return module, f"timm {_tag(config)}"
+def _hub() -> Any:
+    return importlib.import_module("huggingface_hub")  # timm needs it
 
 
 def _cached(config: Any) -> bool:
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError:
-        return False
-    if not config.hf_hub_id:
-        return False
     files = (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin")
-    return any(
-        isinstance(hub.try_to_load_from_cache(config.hf_hub_id, name), str)
-        for name in files
-        if name
+    return bool(config.hf_hub_id) and any(
+        isinstance(_hub().try_to_load_from_cache(config.hf_hub_id, file), str)
+        for file in filter(None, files)
     )
-
-
-def _reachable(host: str) -> bool:
-    """Whether a host takes a connection; asked in a thread, since a look-up has no time limit."""
-    answer: list[bool] = []
-
-    def knock() -> None:
-        try:
-            socket.create_connection((host, 443), timeout=CONNECT_SECONDS).close()
-        except OSError:
-            return
-        answer.append(True)
-
-    thread = threading.Thread(target=knock, name="hookviz-knock", daemon=True)
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    return bool(answer)

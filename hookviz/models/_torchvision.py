@@ -1,92 +1,81 @@
-"""Model source: torchvision's models by name, with the weights that its enums state."""
+"""Model source: torchvision's models by name, with the weights that its enums state.
+
+VGG16's thirteen convolutional layers ship with hookviz, for the first look without a download. The
+values are the Oxford ones of K. Simonyan and A. Zisserman (arXiv 1409.1556), stored as float16 by
+tools/build_bundled_vgg16.py and used as float32; assets/README.md has the credits.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property
 from typing import Any, cast
 
 import torchvision.models as tv
-from torch import nn
+from safetensors.torch import load
+from torch import Tensor, nn
 
-from hookviz.errors import ModelError, WeightsError, did_you_mean
+from hookviz.bundled import bundled_file
+from hookviz.errors import HookvizError, WeightsError, did_you_mean
 from hookviz.images import Preprocessing
-from hookviz.models._build import build
-from hookviz.models._checkpoint import is_own, own_content
-from hookviz.models._fit import Buildable, fit_builder
 from hookviz.models._loaded_model import (
-    UNTRAINED,
+    Architecture,
     LoadedModel,
     ModelSource,
     Request,
-    Task,
     WeightsInfo,
+    task_of,
 )
-from hookviz.models._model_inputs import fixed_size, min_size
-from hookviz.models._state_dict import class_names
+from hookviz.models._model_inputs import fixed_size
+from hookviz.models._modules import build
 from hookviz.models._weights_cache import cache_folder, fetch_state, is_whole
 
-_FAMILIES_FIRST = ("vgg", "resnet")
-_TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
+BUNDLED_FILE = "vgg16_features.safetensors"
+BUNDLED_SHA256 = "10586c84acfb6eff46c7c52b7b1fbc72419ed5704ce28b242a4aa5356c2c4d67"
+BUNDLED_NAME = "bundled Oxford VGG16 convolutions (IMAGENET1K_FEATURES)"
+_BUNDLED_MODEL = "vgg16"
 
 
-@dataclass(frozen=True)
-class Architecture:
+class TorchvisionArchitecture(Architecture):
     """A builder of torchvision.
 
-    Attributes:
+    Args:
         name: Its registered name.
+
+    Attributes:
+        family: The module of torchvision that the builder is from.
+        members: Torchvision's weights, as members of its enum, DEFAULT first.
+        default: The member that torchvision calls DEFAULT; None where there are no weights.
     """
 
-    name: str
+    library = "torchvision"
 
-    @property
-    def family(self) -> str:
-        """The module of torchvision that the builder is from."""
-        return str(tv.get_model_builder(self.name).__module__)
-
-    @property
-    def task(self) -> Task:
-        """What its models answer."""
-        parts = self.family.split(".")
-        return next((task for task in _TASKS if task in parts), "classification")
-
-    @cached_property
-    def members(self) -> list[Any]:
-        """Torchvision's weights, as members of its enum, DEFAULT first."""
-        enum = tv.get_model_weights(self.name)
-        default = getattr(enum, "DEFAULT", None)
-        return sorted(enum, key=lambda member: member is not default)
-
-    @property
-    def default(self) -> Any | None:
-        """The member that torchvision calls DEFAULT; None where there are no weights."""
-        return self.members[0] if self.members else None
-
-    @property
-    def options(self) -> frozenset[str]:
-        """What a checkpoint may ask of the builder beside the number of classes."""
-        base = self.name.removeprefix("quantized_")
-        if self.task == "segmentation" and not base.startswith("lraspp"):
-            return frozenset({"aux_loss"})
-        if base in ("googlenet", "inception_v3"):
-            return frozenset({"aux_logits"})
-        return frozenset({"image_size"} if base.startswith("vit_") else ())
-
-    @property
-    def default_classes(self) -> int | None:
-        """How many classes the builder makes by itself; None where it has none to choose."""
-        if self.task == "optical_flow":
-            return None
-        if self.name.startswith("keypointrcnn"):
-            return 2
-        video = "swin3d", "mvit", "r3d", "mc3", "r2plus1d", "s3d"
-        if self.name.startswith(video):
-            return 400
-        return {"detection": 91, "segmentation": 21}.get(self.task, 1000)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.family = str(tv.get_model_builder(name).__module__)
+        self.task = task_of(self.family)
+        enum = tv.get_model_weights(name)
+        default: Any = getattr(enum, "DEFAULT", None)
+        self.default = default
+        self.members: list[Any] = sorted(enum, key=lambda member: member is not default)
+        if default is not None:
+            self.names, self.names_of = categories_of(default), f"torchvision's {default.name}"
+        self.default_classes = {"optical_flow": None, "detection": 91, "segmentation": 21}.get(
+            self.task, 1000
+        )
+        if name.startswith("keypointrcnn"):
+            self.default_classes = 2
+        elif name.startswith(("swin3d", "mvit", "r3d", "mc3", "r2plus1d", "s3d")):
+            self.default_classes = 400
+        if self.task == "segmentation" and not name.startswith("lraspp"):
+            self.options = frozenset({"aux_loss"})
+        elif name.endswith(("googlenet", "inception_v3")):
+            self.options = frozenset({"aux_logits"})
+        elif name.startswith("vit_"):
+            self.options = frozenset({"image_size"})
 
     def make(self, *, weights: Any = None, **options: Any) -> nn.Module:
         """Call the builder."""
@@ -95,18 +84,128 @@ class Architecture:
             options["weights_backbone"] = None
         if weights is None and self.name.endswith(("googlenet", "inception_v3")):
             options.setdefault("init_weights", True)  # as by default, but without its warning
+        if weights is None and "image_size" in self.options and self.default is not None:
+            # Of the size that the preprocessing shown ends in.
+            options.setdefault("image_size", self.default.meta["min_size"][0])
         builder = tv.get_model_builder(self.name)
         return cast("nn.Module", builder(weights=weights, progress=False, **options))
 
-    @property
-    def buildable(self) -> Buildable:
-        """How a checkpoint's model is built."""
-        return Buildable(
-            self.name,
-            self.make,
-            self.default_classes,
-            self.options,
-            lambda: (a.buildable for a in architectures() if a.family == self.family and a != self),
+    def siblings(self) -> Iterator[TorchvisionArchitecture]:
+        """Those of the same family."""
+        return (a for a in architectures() if a.family == self.family and a.name != self.name)
+
+    def preprocessing(self, module: nn.Module) -> Any:
+        """The default weights' preprocessing, ending in the one size that the module takes."""
+        if self.default is None:
+            return None
+        preset, size = self.default.transforms(), fixed_size(module)
+        if size is None or list(getattr(preset, "crop_size", size)) in ([size[0]], list(size)):
+            return preset
+        return Preprocessing(
+            size[0], size, "crop", tuple(preset.mean), tuple(preset.std), preset.interpolation.value
+        )
+
+    def cached_member(self, cancelled: Callable[[], bool] | None) -> Any | None:
+        """The best weights in torch's cache: DEFAULT, else another that has class names."""
+        for member in self.members:
+            path = cache_folder() / file_of(member)
+            if (member is self.default or categories_of(member)) and is_whole(path, cancelled):
+                return member
+        return None
+
+    def find_member(self, weights: Any) -> Any:
+        """The weights that a name stands for.
+
+        Args:
+            weights: A member's name, "DEFAULT", "ResNet18_Weights.IMAGENET1K_V1" or a member.
+
+        Raises:
+            WeightsError: There are no such weights; names those that there are.
+        """
+        if any(weights is member for member in self.members):
+            return weights
+        plain = isinstance(weights, str | Enum | float | int)
+        given = str(weights) if plain else type(weights).__name__
+        owner, _, asked = given.rpartition(".")
+        by_name = {member.name: member for member in tv.get_model_weights(self.name)}
+        if self.default is not None:
+            by_name["DEFAULT"] = self.default
+        if asked.upper() in by_name and owner in ("", *(type(m).__name__ for m in self.members)):
+            return by_name[asked.upper()]
+        raise WeightsError(
+            f"'{self.name}' has no weights '{given}': legal are {', '.join([*by_name, 'None'])}, "
+            "or a path to a file.",
+            remedy=did_you_mean(asked.upper(), by_name) or None,
+        )
+
+    def pretrained(self, request: Request) -> LoadedModel:
+        """The model with weights of torchvision's, or with those that ship with hookviz.
+
+        Raises:
+            WeightsError: There are no such weights, or they are not to be had.
+        """
+        if request.word == "auto":
+            member = self.cached_member(request.cancelled)
+            if member is None and self.name == _BUNDLED_MODEL:
+                path = cache_folder() / file_of(self.default)
+                damaged = f"The file {path} is damaged (its hash is wrong) and was not used. "
+                return self._bundled(damaged if path.is_file() else "")
+            member = member or self.default
+        elif request.word == "bundled":
+            return self._bundled()
+        else:
+            member = self.find_member(request.weights)
+        if member is None:
+            raise WeightsError(
+                f"torchvision has no weights for '{self.name}'.",
+                remedy="Pass a file with weights='…', or weights=None for an untrained model.",
+                code="no-weights",
+            )
+        state = fetch_state(str(member.url), progress=request.progress, cancelled=request.cancelled)
+        return self.with_member(member, self.build_filled(member, state))
+
+    def with_member(self, member: Any, module: nn.Module) -> LoadedModel:
+        """The model with a module that holds a member's weights."""
+        names, missing = categories_of(member), ""
+        if not names and self.task in ("classification", "video"):
+            missing = f"No classifier: the weights {member.name} have none that was trained."
+        return self.loaded(
+            module,
+            member.name,
+            preprocess=member.transforms(),
+            categories=names,
+            note=missing,
+            documentation=documentation(member),
+            no_classifier=missing,
+        )
+
+    def _bundled(self, note: str = "") -> LoadedModel:
+        if self.name != _BUNDLED_MODEL:
+            raise WeightsError(
+                f"hookviz ships no weights for '{self.name}', for '{_BUNDLED_MODEL}' alone."
+            )
+
+        def features() -> nn.Module:
+            full: Any = self.make()
+            return nn.Sequential(OrderedDict(features=full.features, avgpool=full.avgpool))
+
+        module = build(features, "none")
+        module.load_state_dict(_read_bundled(), assign=True)
+        member = tv.VGG16_Weights.IMAGENET1K_FEATURES
+        missing = (
+            "No classifier: these are VGG16's convolutional layers alone. For the full model with "
+            "predictions use weights='DEFAULT' (a download of "
+            f"{self.members[0].meta['_file_size']:.0f} MB)."
+        )
+        return self.loaded(
+            module,
+            BUNDLED_NAME,
+            preprocess=member.transforms(),
+            note=note + missing,
+            documentation=documentation(member),
+            task="features",
+            no_classifier=missing,
+            partial=True,
         )
 
     def build_filled(self, member: Any, state: Mapping[str, Any]) -> nn.Module:
@@ -158,48 +257,17 @@ class _Read:
         return self._state
 
 
-def architectures() -> list[Architecture]:
+def architectures() -> list[TorchvisionArchitecture]:
     """All of torchvision's builders: VGG first, then ResNet, then the others by name."""
 
-    def rank(name: str) -> tuple[int, str]:
-        for place, family in enumerate(_FAMILIES_FIRST):
-            if name.startswith(family):
-                return place, name
-        return len(_FAMILIES_FIRST), name
+    def rank(name: str) -> tuple[bool, bool, str]:
+        return not name.startswith("vgg"), not name.startswith("resnet"), name
 
-    return [Architecture(name) for name in sorted(tv.list_models(), key=rank)]
+    return [TorchvisionArchitecture(name) for name in sorted(tv.list_models(), key=rank)]
 
 
 def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
-
-
-def find_member(arch: Architecture, weights: Any) -> Any:
-    """The weights of a builder that a name stands for.
-
-    Args:
-        arch: The builder.
-        weights: A member's name, "DEFAULT", "ResNet18_Weights.IMAGENET1K_V1" or a member.
-
-    Raises:
-        WeightsError: The builder has no such weights; names those that it has.
-    """
-    if any(weights is member for member in arch.members):
-        return weights
-    given = (
-        str(weights) if isinstance(weights, str | Enum | float | int) else type(weights).__name__
-    )
-    owner, _, asked = given.rpartition(".")
-    by_name = {member.name: member for member in tv.get_model_weights(arch.name)}
-    if arch.default is not None:
-        by_name["DEFAULT"] = arch.default
-    if asked.upper() in by_name and owner in ("", *(type(m).__name__ for m in arch.members)):
-        return by_name[asked.upper()]
-    raise WeightsError(
-        f"'{arch.name}' has no weights '{given}': legal are {', '.join([*by_name, 'None'])}, or "
-        "a path to a file.",
-        remedy=did_you_mean(asked.upper(), by_name) or None,
-    )
 
 
 def file_of(member: Any) -> str:
@@ -217,13 +285,32 @@ def categories_of(member: Any) -> tuple[str, ...]:
     return tuple(member.meta.get("categories") or ())
 
 
-def cached_member(arch: Architecture, request: Request) -> Any | None:
-    """The best weights in torch's cache: DEFAULT, else another that has class names."""
-    for member in arch.members:
-        path = cache_folder() / file_of(member)
-        if (member is arch.default or categories_of(member)) and is_whole(path, request.cancelled):
-            return member
-    return None
+def _read_bundled() -> dict[str, Tensor]:
+    """The bundled tensors in float32, their file's hash checked."""
+    path = bundled_file("assets", BUNDLED_FILE)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WeightsError(
+            f"The bundled weights {path} cannot be read: {error.strerror}."
+        ) from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != BUNDLED_SHA256:
+        raise WeightsError(
+            f"The bundled weights {path} are damaged: their SHA-256 begins with {found[:12]}, "
+            f"expected {BUNDLED_SHA256[:12]}.",
+            remedy="Install hookviz again.",
+        )
+    return {name: value.float() for name, value in load(content).items()}
+
+
+def bundled_weights_ok() -> tuple[bool, str]:
+    """Whether the bundled weights are there and whole, and a sentence that says so."""
+    try:
+        _read_bundled()
+    except HookvizError as error:
+        return False, str(error)
+    return True, f"The bundled VGG16 weights are whole (SHA-256 {BUNDLED_SHA256[:12]}…)."
 
 
 class Torchvision(ModelSource):
@@ -235,24 +322,21 @@ class Torchvision(ModelSource):
 
     def names(self, search: str) -> list[str]:
         """The names that contain every word of the search, or match it as a glob."""
-        words = str(search or "").lower().split()
-        return [
-            arch.name
-            for arch in architectures()
-            if all(
-                fnmatch.fnmatchcase(arch.name, word if set(word) & set("*?[") else f"*{word}*")
-                for word in words
-            )
+        globs = [
+            word if set(word) & set("*?[") else f"*{word}*"
+            for word in str(search or "").lower().split()
         ]
+        names = [arch.name for arch in architectures()]
+        return [n for n in names if all(fnmatch.fnmatchcase(n, glob) for glob in globs)]
 
     def weights(self, name: str) -> list[WeightsInfo]:
-        """The members of torchvision's enum."""
-        arch = Architecture(_plain(name))
-        return [
+        """The members of torchvision's enum, and for VGG16 the bundled ones."""
+        arch = TorchvisionArchitecture(_plain(name))
+        found = [
             WeightsInfo(
                 name=member.name,
-                default=member is arch.default,
                 file=file_of(member),
+                default=member is arch.default,
                 url=str(member.url),
                 megabytes=float(member.meta.get("_file_size", 0.0)),
                 cached=(cache_folder() / file_of(member)).is_file(),
@@ -261,114 +345,24 @@ class Torchvision(ModelSource):
             )
             for member in arch.members
         ]
+        if arch.name == _BUNDLED_MODEL:
+            size = bundled_file("assets", BUNDLED_FILE).stat().st_size / 1e6
+            text = f"Shipped with hookviz: {BUNDLED_NAME}; no classifier."
+            found.append(
+                WeightsInfo("bundled", BUNDLED_FILE, False, megabytes=size, documentation=text)
+            )
+        return found
 
     def is_local(self, name: str) -> bool:
-        """Whether the default weights are in torch's cache."""
-        default = Architecture(_plain(name)).default
-        return default is not None and (cache_folder() / file_of(default)).is_file()
+        """Whether the default weights are in torch's cache, or others ship with hookviz."""
+        arch = TorchvisionArchitecture(_plain(name))
+        cached = bool(arch.members) and (cache_folder() / file_of(arch.default)).is_file()
+        return cached or arch.name == _BUNDLED_MODEL
 
     def recall(self, weights: str) -> str | None:
         """A member's name."""
-        return weights
+        return "bundled" if weights == BUNDLED_NAME else weights
 
     def load(self, model: Any, request: Request) -> LoadedModel:
         """One of torchvision's models."""
-        arch = Architecture(_plain(model))
-        weights = request.weights
-        if request.untrained:
-            return _untrained(arch, request)
-        if is_own(weights):
-            return _from_content(arch, *own_content(weights, arch.name), request)
-        if request.num_classes is not None:
-            raise ModelError(
-                "num_classes goes with weights=None or a checkpoint of your own; torchvision's "
-                "weights have their own number of classes."
-            )
-        if isinstance(weights, str) and weights.strip().lower() == "bundled":
-            raise WeightsError(f"hookviz ships no weights for '{arch.name}', for 'vgg16' alone.")
-        if request.automatic:
-            member = cached_member(arch, request) or arch.default
-        else:
-            member = find_member(arch, weights)
-        if member is None:
-            raise WeightsError(
-                f"torchvision has no weights for '{arch.name}'.",
-                remedy="Pass a file with weights='…', or weights=None for an untrained model.",
-                code="no-weights",
-            )
-        state = fetch_state(str(member.url), progress=request.progress, cancelled=request.cancelled)
-        return _from_member(arch, member, arch.build_filled(member, state))
-
-
-def _loaded(arch: Architecture, module: nn.Module, weights: str, **facts: Any) -> LoadedModel:
-    preprocess = None if arch.default is None else _preprocess_for(module, arch.default)
-    return LoadedModel(
-        module=module,
-        name=arch.name,
-        weights=weights,
-        trained=weights != "none",
-        task=arch.task,
-        builder=arch.name,
-        **{"preprocess": preprocess, **facts},
-    )
-
-
-def _from_member(arch: Architecture, member: Any, module: nn.Module) -> LoadedModel:
-    names = categories_of(member)
-    missing = ""
-    if not names and arch.task in ("classification", "video"):
-        missing = f"No classifier: the weights {member.name} have none that was trained."
-    return _loaded(
-        arch,
-        module,
-        member.name,
-        preprocess=member.transforms(),
-        categories=names,
-        note=missing,
-        documentation=documentation(member),
-        no_classifier=missing,
-    )
-
-
-def _untrained(arch: Architecture, request: Request) -> LoadedModel:
-    # Of the size that the preprocessing shown ends in.
-    size: dict[str, Any] = (
-        {"image_size": min_size(arch.name)[0]} if "image_size" in arch.options else {}
-    )
-    module = arch.buildable.build(request.num_classes, **size)
-    return _loaded(arch, module, "none", note=UNTRAINED)
-
-
-def _from_content(arch: Architecture, content: Any, source: str, request: Request) -> LoadedModel:
-    """A torchvision architecture with the user's checkpoint."""
-    fitted = fit_builder(
-        arch.buildable, content, source, strict=request.strict, num_classes=request.num_classes
-    )
-    names = class_names(content, fitted.classes)
-    note = fitted.note
-    if not names and arch.default is not None and not fitted.no_classifier:
-        theirs = categories_of(arch.default)
-        if len(theirs) == fitted.classes:
-            names = theirs
-            assumed = f"Class names assumed to be those of torchvision's {arch.default.name}."
-            note = f"{assumed} {note}".strip()
-    return _loaded(
-        arch,
-        fitted.module,
-        fitted.report.label,
-        categories=() if fitted.no_classifier else names,
-        note=note,
-        no_classifier=fitted.no_classifier,
-        report=fitted.report,
-    )
-
-
-def _preprocess_for(module: nn.Module, member: Any) -> Any:
-    """A member's preprocessing, ending in the one size that the module takes."""
-    preset = member.transforms()
-    size = fixed_size(module)
-    if size is None or list(getattr(preset, "crop_size", size)) in ([size[0]], list(size)):
-        return preset
-    return Preprocessing(
-        size[0], size, "crop", tuple(preset.mean), tuple(preset.std), preset.interpolation.value
-    )
+        return TorchvisionArchitecture(_plain(model)).load(request)

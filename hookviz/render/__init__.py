@@ -4,23 +4,31 @@ In: Activations or tensors, GridOptions. Out: matplotlib Figures and single-chan
 Must not know: models, hooks, files, widgets.
 """
 
+# Importing the module of a figure kind makes the kind known.
+from hookviz.render import _bars, _comparison, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
-from hookviz.render._channels import ChannelImage, SingleChannels, single_channel
-from hookviz.render._draw import draw, feature_grid, page_count
-from hookviz.render._kinds import Drawing, FigureFacts, FigureKind, Subject, figure_kinds, register
-from hookviz.render._levels import to_levels
+from hookviz.render._channels import ChannelImage, SingleChannels
+from hookviz.render._comparison import ActivationPair, on_one_grid
+from hookviz.render._draw import (
+    FOR_SOME_LAYERS,
+    Drawing,
+    FigureFacts,
+    Subject,
+    draw,
+    feature_grid,
+    fitted,
+    page_count,
+)
+from hookviz.render._kinds import FigureKind, figure_kinds, register
+from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
 from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
 from hookviz.render._palette import Flag, color_table, packed, palette
-from hookviz.render._scaling import shared_range
-from hookviz.render._statistics import (
-    ChannelStatistics,
-    channel_statistics,
-    draw_statistics,
-    layer_statistics,
-)
+from hookviz.render._statistics import ChannelStatistics, channel_statistics
 
 __all__ = [
+    "FOR_SOME_LAYERS",
+    "ActivationPair",
     "ChannelImage",
     "ChannelStatistics",
     "Drawing",
@@ -36,18 +44,17 @@ __all__ = [
     "channel_statistics",
     "color_table",
     "draw",
-    "draw_statistics",
     "extents",
     "feature_grid",
     "figure_kinds",
-    "layer_statistics",
+    "fitted",
     "moments",
+    "on_one_grid",
     "packed",
     "page_count",
     "palette",
     "parse_channels",
     "register",
     "shared_range",
-    "single_channel",
     "to_levels",
 ]

@@ -5,7 +5,7 @@ What can be read is drawn; what cannot is one sentence for its layer, here for a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_gr
 from hookviz._tensors import dense
 from hookviz.activation import Activation
 from hookviz.errors import HookvizError, RenderError
-from hookviz.render._kinds import figure_kind, kind_of_record
+from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._measure import Extents, Numbers, comparable, correlation, moments
 from hookviz.render._options import GridOptions, first_line, parse_channels
 
@@ -30,45 +30,42 @@ class Arranged:
         kind: Name of the figure kind that draws it.
         maps: (C, H, W), a view of the tensor given where its dtype allows one; real, on its
             device. Bars are (C, 1, 1), signals (C, 1, L), RGB filters (C, 3, H, W).
-        apart: (C, K) class and register tokens, which stand apart from the patch grid.
         statement: How the axes were read.
         notes: Further sentences that the figure must carry (sample, frame, grid, magnitude).
-        samples: Samples in the batch.
-        frames: Frames of a volume, else 1.
         shape: Of the tensor given.
         dtype: Of the tensor given, as text.
+        apart: (C, K) class and register tokens, which stand apart from the patch grid.
+        samples: Samples in the batch.
+        part: "window", "proposal" or the like where one sample holds a part of the image; else "".
         order: How channels are ordered where nothing else is asked for.
         rgb: Whether the maps are (C, 3, H, W), each a color image.
-        part: "window", "proposal" or the like where one sample holds a part of the image; else "".
+        beside: Further maps of the same channels, each (C, H, W), drawn before each map.
     """
 
     kind: str
     maps: Tensor
-    apart: Tensor | None
     statement: str
     notes: tuple[str, ...]
-    samples: int
-    frames: int
     shape: tuple[int, ...]
     dtype: str
+    apart: Tensor | None = None
+    samples: int = 1
     part: str = ""
     order: str = "index"
     rgb: bool = False
+    beside: tuple[Tensor, ...] = ()
 
     @property
-    def noun(self) -> str:
-        """What one tile is called: "map", "feature", "value", "signal" or "head"."""
-        return figure_kind(self.kind).noun
+    def figure_kind(self) -> FigureKind:
+        """The kind that draws it; it names tiles, channels and values."""
+        return KINDS[self.kind]
 
     @property
-    def channel_noun(self) -> str:
-        """What its index counts: "channel", "feature", "value" or "head"."""
-        return figure_kind(self.kind).channel_noun
-
-    @property
-    def value_noun(self) -> str:
-        """What one value is called: "activation" or "weight"."""
-        return figure_kind(self.kind).value_noun
+    def values(self) -> Tensor:
+        """(C, ...) every value of each channel: those that stand apart belong to it too."""
+        if self.apart is None:
+            return self.maps
+        return torch.cat((self.maps.flatten(1), self.apart), dim=1)
 
     def ordered(self, options: GridOptions) -> tuple[str, str, bool]:
         """(name, channel that it refers to, largest first) of the order asked for."""
@@ -92,30 +89,24 @@ def arrange(
     Raises:
         RenderError: The tensor cannot be drawn so; the sentence names its shape.
     """
-    activation = source if isinstance(source, Activation) else None
-    kind = None if activation is None else kind_of_record(activation.kind)
-    if activation is not None and kind is not None and kind.arrange is not None:
-        return kind.arrange(activation, options)
-    given = source.tensor if isinstance(source, Activation) else source
-    if not isinstance(given, Tensor):
-        raise RenderError(f"Found {type(given).__name__}; what is drawn must be a tensor.")
-    tensor, notes = plain_tensor(given)
-    shape = tuple(tensor.shape)
-    hints = Hints(
-        module_type=activation.module_type if activation else "",
-        layer=activation.layer if activation else "",
-        leaf=activation.leaf if activation else "",
-        input_size=input_size,
-        grid=options.grid,
-        rows_sum_to_one=_rows_sum_to_one(tensor),
-        known=activation.axes if activation else None,
-    )
+    if not isinstance(source, Activation):
+        source = Activation("", 1, 1, 1, 1, "output", "", "", source)
+    for kind in KINDS.values():
+        if kind.arrange is not None and kind.record == source.kind:
+            return kind.arrange(source, options)
+    if not isinstance(source.tensor, Tensor):
+        raise RenderError(f"Found {type(source.tensor).__name__}; what is drawn must be a tensor.")
+    tensor, notes = plain_tensor(source.tensor)
+    shape, known = tuple(tensor.shape), source.axes
+    shares = _rows_sum_to_one(tensor)
+    hints = Hints(source.module_type, source.layer, input_size, shares, known)
     reading = read_axes(shape, options.axes, hints)
     axes = reading.axes
-    samples, frames, part = 1, 1, ""
+    samples, part = 1, ""
     if "N" in axes:
         samples = shape[0]
-        noun = _leading(hints.known, samples)
+        # The first axis counts samples, unless the run knows that not so many went in.
+        noun = "sample" if known is None or samples == known.batch else known.leading
         tensor = _pick(tensor, axes.index("N"), options.sample, noun, shape)
         axes = axes.replace("N", "")
         if samples > 1:
@@ -126,38 +117,30 @@ def arrange(
     elif options.sample:
         raise RenderError(f"sample is {options.sample}, but shape {shape} has no batch axis.")
     if reading.layout.startswith("volume"):
-        at = axes.index("T")
-        frames = tensor.shape[at]
-        frame = frames // 2 if options.frame is None else options.frame
-        tensor = _pick(tensor, at, frame, "frame", shape)
+        tensor, note = pick_frame(tensor, axes.index("T"), options, shape)
+        notes.append(note)
         axes = axes.replace("T", "")
-        notes.append(f"frame {frame} of {frames}")
-    elif options.frame is not None and not _has_frames(hints.known):
+    elif options.frame is not None and not (known and known.places and known.places.frames > 1):
         raise RenderError(f"frame is {options.frame}, but shape {shape} is not read as a volume.")
-    if hints.known is not None and hints.known.random:
+    if known is not None and known.random:
         notes.append("the forward draws random numbers: another run gives other values")
-    arranged = Arranged(
-        kind="maps",
-        maps=tensor,
-        apart=None,
+    apart: Tensor | None = None
+    if reading.layout == "tokens" and tensor.shape[axes.index("T")] > 1:
+        tokens = tensor.t() if axes == "DT" else tensor
+        name, maps, apart = _tokens(tokens, options, known, shape, notes)
+    else:
+        name, maps = _shaped(tensor, axes, reading.layout, notes)
+    return Arranged(
+        kind=name,
+        maps=maps,
+        apart=apart,
         statement=reading.statement,
         notes=tuple(notes),
         samples=samples,
-        frames=frames,
         part=part,
         shape=shape,
-        dtype=str(given.dtype).removeprefix("torch."),
+        dtype=str(source.tensor.dtype).removeprefix("torch."),
     )
-    return _shaped(arranged, axes, reading.layout, options, hints.known)
-
-
-def _has_frames(known: KnownAxes | None) -> bool:
-    return known is not None and known.places is not None and known.places.frames > 1
-
-
-def _leading(known: KnownAxes | None, count: int) -> str:
-    """What the first axis counts: samples, unless the run knows that not so many went in."""
-    return "sample" if known is None or count == known.batch else known.leading
 
 
 def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
@@ -188,66 +171,55 @@ def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
         ) from error
 
 
-def _shaped(
-    arranged: Arranged, axes: str, layout: str, options: GridOptions, known: KnownAxes | None
-) -> Arranged:
-    """Bring what is left of the axes into (C, H, W)."""
-    tensor = arranged.maps
-    if layout == "tokens":
-        return _tokens(arranged, tensor.t() if axes == "DT" else tensor, options, known)
-    if layout == "vector":
-        return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
+def _shaped(tensor: Tensor, axes: str, layout: str, notes: list[str]) -> tuple[str, Tensor]:
+    """The kind of figure, and what is left of the axes as (C, H, W)."""
+    if layout in ("vector", "tokens") or (layout == "signal" and tensor.shape[1] == 1):
+        return "bars", tensor.reshape(-1, 1, 1)
     if layout == "signal":
-        if tensor.shape[1] == 1:
-            return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
-        return replace(arranged, kind="signal", maps=tensor.unsqueeze(1))
+        return "signal", tensor.unsqueeze(1)
     if layout == "attention":
-        maps = tensor if tensor.dim() == 3 else tensor.unsqueeze(0)
-        return replace(arranged, kind="attention", maps=maps)
+        return "attention", tensor if tensor.dim() == 3 else tensor.unsqueeze(0)
     if "C" not in axes:
         tensor = tensor.unsqueeze(0)
     elif axes.endswith("C"):
         tensor = tensor.permute(2, 0, 1)
-    kind = "volume" if layout.startswith("volume") else "maps"
-    if tensor.shape[1:] == (1, 1):
-        if tensor.shape[0] > 1:
-            return replace(
-                arranged, kind="bars", maps=tensor, notes=(*arranged.notes, "1×1 maps as bars")
-            )
-        return replace(arranged, kind="bars", maps=tensor)
-    return replace(arranged, kind=kind, maps=tensor)
+    if tensor.shape[1:] != (1, 1):
+        return "volume" if layout.startswith("volume") else "maps", tensor
+    if tensor.shape[0] > 1:
+        notes.append("1×1 maps as bars")
+    return "bars", tensor
 
 
 def _tokens(
-    arranged: Arranged, tensor: Tensor, options: GridOptions, known: KnownAxes | None
-) -> Arranged:
-    """(T, D) as D maps of the patch grid, the tokens before it apart."""
-    count = tensor.shape[0]
-    if count == 1:
-        return replace(arranged, kind="bars", maps=tensor.reshape(-1, 1, 1))
-    notes = arranged.notes
-    found = token_grid(count, options.grid, known)
+    tensor: Tensor,
+    options: GridOptions,
+    known: KnownAxes | None,
+    shape: tuple[int, ...],
+    notes: list[str],
+) -> tuple[str, Tensor, Tensor | None]:
+    """(T, D) as D maps of the patch grid, and the (D, K) tokens before it apart."""
+    found = token_grid(tensor.shape[0], options.grid, known)
     if found is None or found.grid is None:
-        maps = tensor.t().unsqueeze(1)
-        strips = f"{order_of_tokens(known)}: each feature is a strip"
-        return replace(arranged, kind="signal", maps=maps, notes=(*notes, strips))
+        notes.append(f"{order_of_tokens(known)}: each feature is a strip")
+        return "signal", tensor.t().unsqueeze(1), None
     apart, frames, (rows, columns) = found.apart, found.frames, found.grid
     note = f"patch grid {rows}×{columns} " + ("as given" if options.grid else "found by trial")
     if apart:
         before = "class token" if apart == 1 else f"{apart} tokens"
         note += f", {before} above each"
     maps = tensor[apart:].t().reshape(-1, frames, rows, columns)
+    maps, frame = pick_frame(maps, 1, options, shape)
+    notes += [note] if frames == 1 else [frame, note]
+    return "tokens", maps, tensor[:apart].t() if apart else None
+
+
+def pick_frame(
+    tensor: Tensor, axis: int, options: GridOptions, shape: tuple[int, ...]
+) -> tuple[Tensor, str]:
+    """One frame along an axis, the middle one where none is asked for, and a sentence about it."""
+    frames = tensor.shape[axis]
     frame = frames // 2 if options.frame is None else options.frame
-    if frames > 1:
-        notes = (*notes, f"frame {frame} of {frames}")
-    return replace(
-        arranged,
-        kind="tokens",
-        maps=_pick(maps, 1, frame, "frame", arranged.shape),
-        apart=tensor[:apart].t() if apart else None,
-        notes=(*notes, note),
-        frames=frames,
-    )
+    return _pick(tensor, axis, frame, "frame", shape), f"frame {frame} of {frames}"
 
 
 def _pick(tensor: Tensor, axis: int, index: int, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -279,7 +251,7 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
         RenderError: An index is beyond the layer, or nothing is left.
     """
     count = len(found.low)
-    noun = arranged.channel_noun
+    noun = arranged.figure_kind.channel_noun
     if options.channels is None:
         chosen = np.arange(count)
     else:
@@ -311,7 +283,7 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
         # What has no key (no finite value) comes last; equal keys stay in their order.
         key = np.where(np.isnan(key), np.inf, -key if descending else key)
         chosen = chosen[np.argsort(key, kind="stable")]
-    if options.top is not None and figure_kind(arranged.kind).paged:
+    if options.top is not None and arranged.figure_kind.paged:
         chosen = chosen[: options.top]
     return tuple(int(c) for c in chosen)
 
@@ -324,40 +296,15 @@ def _key(arranged: Arranged, found: Extents, name: str, reference: str) -> Numbe
         if channel >= count:
             raise RenderError(
                 f"order is 'similarity:{channel}', but the layer has {count} "
-                f"({arranged.channel_noun}s 0 to {count - 1})."
+                f"({arranged.figure_kind.channel_noun}s 0 to {count - 1})."
             )
         if arranged.maps[0].numel() == 1:
             raise RenderError("similarity needs maps; single values have none.")
-        key = correlation(arranged.maps, found, channel)
+        key = correlation(arranged.maps, channel)
         key[channel] = np.inf  # itself first, also where others are exactly alike
         return key
-    found_moments = moments(arranged.maps, found)
-    if name == "norm":
-        return np.sqrt(
-            found_moments.variance + found_moments.mean**2
-        )  # of equally many values each
-    found_keys = {
-        "mean": found_moments.mean,
-        "variance": found_moments.variance,
-        "sparsity": found_moments.zeros,
-    }
-    return found_keys[name]
-
-
-def pages_of(total: int, options: GridOptions, *, paged: bool) -> int:
-    """How many pages ``total`` tiles take; 1 where they are not paged."""
-    return -(-total // options.per_page) if paged else 1
-
-
-def page_of(chosen: tuple[int, ...], options: GridOptions, *, paged: bool) -> tuple[int, ...]:
-    """The channels on the page asked for.
-
-    Raises:
-        RenderError: There is no such page.
-    """
-    pages = pages_of(len(chosen), options, paged=paged)
-    if options.page >= pages:
-        legal = "only page 0" if pages == 1 else f"0 to {pages - 1}"
-        raise RenderError(f"page is {options.page}, but there are {pages}; legal: {legal}.")
-    at = options.page * options.per_page
-    return chosen[at : at + options.per_page] if paged else chosen
+    measured = moments(arranged.maps)
+    if name == "norm":  # of equally many values each
+        return np.sqrt(measured.variance + measured.mean**2)
+    keys = {"mean": measured.mean, "variance": measured.variance, "sparsity": measured.zeros}
+    return keys[name]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from hookviz.render._glyphs import Label
+from hookviz.render._text import Label
 
 if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
@@ -86,18 +86,9 @@ class Mosaic(AxesImage):
 
     def __init__(self, axes: Axes, rgba: NDArray[np.uint8], **settings: Any) -> None:
         super().__init__(axes, interpolation="nearest", origin="upper", resample=False, **settings)
-        # matplotlib would check and copy all of it; that waits until something needs it.
-        self._rgba: NDArray[np.uint8] | None = rgba
+        # Not by set_data, which would check and copy all of it.
+        self._A = self._given = rgba
         self._upturned = np.ascontiguousarray(rgba[::-1])
-
-    def get_array(self) -> Any:
-        """See matplotlib: the colors shown."""
-        return super().get_array() if self._rgba is None else self._rgba
-
-    def set_data(self, A: Any) -> None:  # noqa: N803  # matplotlib's name for it
-        """See matplotlib: show something else, from now on resampled."""
-        self._rgba = None
-        super().set_data(A)
 
     def make_image(
         self, renderer: Any, magnification: float = 1.0, unsampled: bool = False
@@ -106,7 +97,7 @@ class Mosaic(AxesImage):
         box = self.get_window_extent()
         rows, columns = self._upturned.shape[:2]
         fits = (
-            self._rgba is not None
+            self._A is self._given
             and isinstance(renderer, RendererAgg)
             and magnification == 1.0
             and not unsampled
@@ -114,8 +105,6 @@ class Mosaic(AxesImage):
             and abs(box.height - rows) < 0.5
         )
         if not fits:
-            if self._rgba is not None:
-                super().set_data(self._rgba)
             return super().make_image(renderer, magnification, unsampled)
         return self._upturned, round(box.x0), round(box.y0), IdentityTransform()
 
@@ -148,31 +137,40 @@ def add_mosaic(
         limits: The y axis' (low, high) in data units; None is rows of pixels from the top.
     """
     height, width = rgba.shape[:2]
-    axes = add_axes(figure, left, top, width, height)
-    axes.set_axis_off()
     low, high = (height, 0) if limits is None else limits
-    extent = (0.0, float(width) if limits is None else 1.0, float(low), float(high))
-    axes.add_image(Mosaic(axes, rgba, extent=extent))
-    axes.set(xlim=extent[:2], ylim=(low, high))
+    across = width if limits is None else 1
+    axes = bare_axes(figure, left, top, width, height, (0, across), (low, high))
+    axes.add_image(Mosaic(axes, rgba, extent=(0.0, across, low, high)))
     return axes
 
 
-def add_axes(figure: Figure, left: int, top: int, width: int, height: int) -> Axes:
-    """An Axes placed in pixels from the figure's top left corner."""
-    across, down = (figure.bbox.width, figure.bbox.height)
-    down = np.floor(down)
-    across = np.floor(across)
+def bare_axes(
+    figure: Figure,
+    left: int,
+    top: int,
+    width: int,
+    height: int,
+    xlim: tuple[float, float],
+    ylim: tuple[float, float],
+) -> Axes:
+    """Axes in pixels from the top left, without frame, ticks or grid, with these limits."""
     # Figure fractions are of the true size, which is a thousandth of a pixel larger.
-    fractions = (
-        left / figure.bbox.width,
-        (down - top - height) / figure.bbox.height,
-        width / figure.bbox.width,
-        height / figure.bbox.height,
-    )
-    axes = PlainAxes(figure, fractions)
+    across, down = figure.bbox.width, figure.bbox.height
+    bottom = np.floor(down) - top - height
+    axes = PlainAxes(figure, (left / across, bottom / down, width / across, height / down))
     axes._ready = True  # noqa: SLF001  # its own flag
+    axes.set_axis_off()
+    if ylim[0] == ylim[1]:
+        ylim = (ylim[0] - 0.5, ylim[1] + 0.5)
+    axes.set(xlim=xlim, ylim=ylim, autoscale_on=False)
     figure.add_axes(axes)
     return axes
+
+
+def plain_units(ends: tuple[float, float]) -> float:
+    """1, or what values must be divided by so that matplotlib's axes can hold them."""
+    size = max(abs(ends[0]), abs(ends[1]))
+    return 1.0 if 1e-200 < size < 1e200 or size == 0 else size
 
 
 class Captions(Artist):
@@ -182,28 +180,28 @@ class Captions(Artist):
     artists; once these have been handed out they are what is drawn, so that they can be changed.
 
     Args:
+        page: The figure, which they are then added to.
         labels: Texts with their places.
     """
 
-    def __init__(self, labels: list[Label]) -> None:
+    def __init__(self, page: Figure, labels: list[Label]) -> None:
         super().__init__()
-        self.labels = labels
+        self._page, self._labels = page, labels
         self._texts: list[Text] | None = None
         self.set_zorder(5)
 
     def get_children(self) -> list[Artist]:
         """The same texts as matplotlib's own artists."""
         if self._texts is None:
-            self._texts = [self._text(label) for label in self.labels]
+            self._texts = [self._text(label) for label in self._labels]
         return list(self._texts)
 
     def _text(self, label: Label) -> Text:
-        figure = self.get_figure(root=True)
-        assert figure is not None  # noqa: S101  # findobj starts from the figure
-        height = np.floor(figure.bbox.height)
+        # As it was laid out: SVG and PDF are drawn at another dpi.
+        width, height = self._page.get_size_inches() * label.face.dpi
         text = Text(
-            label.x / figure.bbox.width,
-            (height - label.y) / figure.bbox.height,
+            label.x / width,
+            (np.floor(height) - label.y) / height,
             label.text,
             color=label.color,
             fontproperties=label.face.properties,
@@ -212,41 +210,29 @@ class Captions(Artist):
             parse_math=False,
             usetex=False,
         )
-        text.set_figure(figure)
-        text.set_transform(figure.transFigure)
+        text.set_figure(self._page)
+        text.set_transform(self._page.transFigure)
         return text
 
     def draw(self, renderer: RendererBase) -> None:
         """Draw every label."""
         if not self.get_visible():
             return
-        if self._texts is not None:
-            for text in self._texts:
-                text.draw(renderer)
+        if self._texts is None and isinstance(renderer, RendererAgg):
+            for label in self._labels:
+                self._ink(renderer, label)
         else:
-            figure = self.get_figure(root=True)
-            assert figure is not None  # noqa: S101  # only a figure draws
-            context = renderer.new_gc()
-            for label in self.labels:
-                self._draw(renderer, context, label, figure.dpi / label.face.dpi)
-            context.restore()
+            for text in self._texts or map(self._text, self._labels):
+                text.draw(renderer)
         self.stale = False
 
-    def _draw(self, renderer: Any, context: Any, label: Label, zoom: float) -> None:
-        face = label.face
-        if zoom != 1.0:
-            face = replace(face, dpi=face.dpi * zoom)
-        _, height = renderer.get_canvas_width_height()
+    def _ink(self, renderer: RendererAgg, label: Label) -> None:
+        zoom = self._page.dpi / label.face.dpi
+        face = replace(label.face, dpi=self._page.dpi)
         left = label.x * zoom - (face.width(label.text) if label.right else 0)
-        if isinstance(renderer, RendererAgg):
-            cover, start, above = face.inked(label.text)
-            ink = np.empty((*cover.shape, 4), np.uint8)
-            ink[..., :3] = [round(255 * c) for c in label.color[:3]]
-            ink[..., 3] = cover[::-1]
-            bottom = int(height) - round(label.y * zoom) - (len(cover) - above)
-            renderer.draw_image(context, round(left) + start, bottom, ink)
-        else:
-            context.set_foreground(label.color, isRGBA=True)
-            y = label.y * zoom
-            y = y if renderer.flipy() else height - y
-            renderer.draw_text(context, left, y, label.text, face.properties, 0.0, False)
+        cover, start, above = face.inked(label.text)
+        ink = np.empty((*cover.shape, 4), np.uint8)
+        ink[..., :3] = [round(255 * c) for c in label.color[:3]]
+        ink[..., 3] = cover[::-1]
+        bottom = int(renderer.height) - round(label.y * zoom) - (len(cover) - above)
+        renderer.draw_image(renderer.new_gc(), round(left) + start, bottom, ink)

@@ -5,110 +5,74 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hookviz.render._arrange import choose_channels, page_of
-from hookviz.render._artists import add_axes
-from hookviz.render._kinds import Drawing, FigureKind, Subject, register
-from hookviz.render._measure import Numbers, extents, fetch
-from hookviz.render._number_format import middle_ellipsis, value
-from hookviz.render._palette import ColorTable, Flag, color_table
-from hookviz.render._scaling import scaling
+from hookviz.render._artists import bare_axes, plain_units
+from hookviz.render._draw import Drawing, Subject
+from hookviz.render._kinds import FigureKind, register
+from hookviz.render._measure import Numbers, fetch
+from hookviz.render._palette import Flag
 from hookviz.render._sheet import Sheet, legend_of, page_sentence, ticks
+from hookviz.render._text import middle_ellipsis, value
 
-_NAMED = 10  # of the largest values, where ``top`` asks for no other number
+NAMED = 10  # of the largest values, where ``top`` asks for no other number
 _ALL_NAMED = 24  # so few that a list alone shows them all
 
 
 def draw_bars(subject: Subject) -> Drawing:
     """A profile of all values, and under it the largest by name."""
-    subject.behind()  # bars have no place on the image
-    if subject.options.scale in ("auto", "channel"):
-        # A value alone has no range, and bars need no middle.
-        subject = replace(subject, options=subject.options.replace(scale="layer"))
-    arranged, options = subject.arranged, subject.options
-    found = extents(arranged.maps)
-    scale = scaling(arranged, found, options)
-    chosen = page_of(choose_channels(arranged, found, options), options, paged=False)
+    subject.behind  # noqa: B018  # bars have no place on the image
+    # A value alone has no range, and bars need no middle.
+    scale = "layer" if subject.options.scale in ("auto", "channel") else subject.options.scale
+    subject = replace(subject, options=subject.options.replace(scale=scale, cmap="viridis"))
+    arranged, chosen = subject.arranged, subject.channels
     values = fetch(arranged.maps.flatten())[list(chosen)]
-    table = color_table("viridis")
     dead = int((values == 0).sum())
-    said = (
-        page_sentence(arranged, len(chosen), len(chosen), options, 1),
-        scale.sentence.replace("one scale for the layer: ", ""),
+    sentences = (
+        page_sentence(subject),
+        subject.scaling.sentence.replace("one scale for the layer: ", ""),
         f"axes {arranged.statement}",
         *arranged.notes,
         f"{dead} of them zero" if dead else "",
     )
-    sheet = Sheet(options)
+    sheet = Sheet(subject)
     few = len(values) <= _ALL_NAMED
-    named = np.arange(len(values)) if few else _largest(values, options.top or _NAMED)
+    # +Inf first, NaN never before a number.
+    largest = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
+    named = np.arange(len(values)) if few else largest[: subject.options.top or NAMED]
     profile, gap = (0, 0) if few else (sheet.px(120), sheet.px(30))
     line = sheet.px(13)
-    header = subject.header(said, legend_of(found, scale, table))
-    figure = sheet.open(header, profile + gap + line * len(named))
-    low, high = scale.ends or (0.0, 0.0)
+    legend = legend_of(subject.extents, subject.scaling, subject.table)
+    sheet.open(sentences, profile + gap + line * len(named), legend)
+    low, high = subject.scaling.ends or (0.0, 0.0)
     ends = (min(0.0, low), max(0.0, high))
     if profile:
-        _profile(sheet, figure, values, chosen, ends, profile, table)
+        draw_profile(sheet, values, chosen, ends, profile, sheet.top)
         sheet.write("largest", sheet.margin, sheet.top + profile + gap - sheet.px(5), 7.5)
-    names = [_name(chosen[i], len(found.low), subject.categories) for i in named]
+    names = [channel_name(chosen[i], arranged.maps.shape[0], subject.categories) for i in named]
     shown = values[named][np.isfinite(values[named])]
     reach = (min(0.0, shown.min(initial=0.0)), max(0.0, shown.max(initial=0.0)))
     reach = (max(reach[0], ends[0]), min(reach[1], ends[1]))
-    _list(sheet, figure, names, values[named], reach, sheet.top + profile + gap, line)
-    sheet.close(figure)
-    return subject.drawing(figure, found, chosen, cmap=table.name, scale=scale)
+    draw_list(sheet, names, values[named], reach, sheet.top + profile + gap, line)
+    return subject.drawing(sheet.close(), cmap="viridis")
 
 
 register(FigureKind("bars", draw_bars, "value", "value", paged=False))
 
 
-def _largest(values: Numbers, count: int) -> np.ndarray:
-    """Positions of the largest values, +Inf first, NaN never before a number."""
-    key = np.where(np.isnan(values), np.inf, -values)
-    return np.argsort(key, kind="stable")[:count]
-
-
-def _name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+def channel_name(channel: int, count: int, categories: tuple[str, ...]) -> str:
+    """The index, and the class of that index where there are so many."""
     return f"{channel}  {categories[channel]}" if len(categories) == count else str(channel)
 
 
-def plain_units(ends: tuple[float, float]) -> float:
-    """1, or what values must be divided by so that matplotlib's axes can hold them."""
-    size = max(abs(ends[0]), abs(ends[1]))
-    return 1.0 if 1e-200 < size < 1e200 or size == 0 else size
-
-
-def bare_axes(
-    figure: Figure,
-    left: int,
-    top: int,
-    width: int,
-    height: int,
-    xlim: tuple[float, float],
-    ylim: tuple[float, float],
-) -> Axes:
-    """Axes in pixels from the top left, without frame, ticks or grid, with these limits."""
-    axes = add_axes(figure, left, top, width, height)
-    axes.set_axis_off()
-    if ylim[0] == ylim[1]:
-        ylim = (ylim[0] - 0.5, ylim[1] + 0.5)
-    axes.set(xlim=xlim, ylim=ylim, autoscale_on=False)
-    return axes
-
-
-def _profile(
+def draw_profile(
     sheet: Sheet,
-    figure: Figure,
     values: Numbers,
     chosen: tuple[int, ...],
     ends: tuple[float, float],
     height: int,
-    table: ColorTable,
+    top: int,
 ) -> None:
     """Every value as a bar, in the order chosen; peaks stay where bars are thinner than a pixel."""
     palette = sheet.palette
@@ -117,9 +81,9 @@ def _profile(
     left, width = sheet.margin + aside, sheet.room - aside
     unit = plain_units(ends)
     low, high = ends[0] / unit, ends[1] / unit
-    axes = bare_axes(figure, left, sheet.top, width, height, (0, len(values)), (low, high))
+    axes = bare_axes(sheet.figure, left, top, width, height, (0, len(values)), (low, high))
     for place, text in marks:
-        y = sheet.top + round((1 - place) * (height - 1))
+        y = top + round((1 - place) * (height - 1))
         axes.axhline(low + place * (high - low), color=palette.faint, linewidth=0.6, zorder=0)
         sheet.write(text, left - sheet.px(4), y + sheet.px(2.6), 7.5, right=True)
     finite = np.nan_to_num(values / unit, nan=0.0, posinf=high, neginf=low)
@@ -135,8 +99,8 @@ def _profile(
     tests = ((Flag.NAN, np.isnan), (Flag.POSINF, np.isposinf), (Flag.NEGINF, np.isneginf))
     for flag, test in tests:
         for at in np.flatnonzero(test(values))[:500]:
-            axes.axvspan(at, at + 1, color=tuple(table.flags[flag] / 255), linewidth=0.8)
-    base = sheet.top + height + sheet.px(9)
+            axes.axvspan(at, at + 1, color=sheet.subject.table.color_of(flag), linewidth=0.8)
+    base = top + height + sheet.px(9)
     ordered = chosen == tuple(range(chosen[0], chosen[0] + len(chosen)))
     places = MaxNLocator(nbins=10, integer=True).tick_values(0, len(values))
     for at in (int(p) for p in places if 0 <= p < len(values) and ordered):
@@ -148,9 +112,8 @@ def _profile(
         sheet.write("in the order chosen", left, base, 7.0)
 
 
-def _list(
+def draw_list(
     sheet: Sheet,
-    figure: Figure,
     names: list[str],
     values: Numbers,
     ends: tuple[float, float],
@@ -168,10 +131,8 @@ def _list(
     low, high = ends[0] / unit, ends[1] / unit
     span = high - low or 1.0
     left = sheet.margin + before
-    axes = bare_axes(
-        figure, left, top, width, line * len(names), (low, high if high > low else low + 1),
-        (len(names), 0),
-    )  # fmt: skip
+    xlim = (low, high if high > low else low + 1)
+    axes = bare_axes(sheet.figure, left, top, width, line * len(names), xlim, (len(names), 0))
     shapes = []
     for row, (name, number) in enumerate(zip(names, values, strict=True)):
         base = top + row * line + round(line * 0.5 + sheet.px(2.9))

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render._arrange import arrange
-from hookviz.render._kinds import FigureFacts
+from hookviz.render._arrange import Source
+from hookviz.render._draw import FigureFacts, Subject
 from hookviz.render._levels import take, to_levels
-from hookviz.render._measure import extents
-from hookviz.render._options import GridOptions, in_a_sentence, whole
-from hookviz.render._palette import ColorTable, choose_cmap, color_table, colored
-from hookviz.render._scaling import scaling
+from hookviz.render._options import GridOptions
+from hookviz.render._palette import ColorTable, colored
 
 _BATCH = 2_000_000  # activations scaled at a time
 
@@ -68,23 +65,14 @@ class SingleChannels:
     """
 
     def __init__(
-        self,
-        source: Activation | Tensor,
-        options: GridOptions,
-        input_size: tuple[int, int] | None = None,
+        self, source: Source, options: GridOptions, input_size: tuple[int, int] | None = None
     ) -> None:
+        subject = Subject(source, options, FigureFacts(input_size=input_size))
         self._name = f"'{source.label}'" if isinstance(source, Activation) else "The tensor"
-        self.arranged = arrange(source, options, input_size)
-        with in_a_sentence(f"a tensor of shape {self.arranged.shape}"):
-            self.extents = extents(self.arranged.maps, self.arranged.apart)
-            self.scaling = scaling(self.arranged, self.extents, options)
-        cmap = choose_cmap(options.cmap, options.style, symmetric=self.scaling.symmetric)
-        self.table = color_table(cmap)
-
-    @property
-    def count(self) -> int:
-        """Channels in all."""
-        return int(self.arranged.maps.shape[0])
+        self.arranged = subject.arranged
+        with subject.in_a_sentence():
+            self.extents, self.scaling, self.table = subject.extents, subject.scaling, subject.table
+            self._flagged = subject.flagged
 
     def images(self, channels: Sequence[int]) -> Iterator[ChannelImage]:
         """The channels in the order given, scaled on the tensor's device a batch at a time.
@@ -92,71 +80,23 @@ class SingleChannels:
         Raises:
             RenderError: A channel is beyond the layer's last one.
         """
-        beyond = [channel for channel in channels if not 0 <= channel < self.count]
+        maps = self.arranged.maps
+        last = maps.shape[0] - 1
+        beyond = [channel for channel in channels if not 0 <= channel <= last]
         if beyond:
             raise RenderError(
-                f"{self._name} has {self.count} channels, 0 to {self.count - 1}; channel "
-                f"{beyond[0]} is not one of them.",
+                f"{self._name} has {last + 1} channels, 0 to {last}; channel {beyond[0]} is not "
+                "one of them.",
                 code="no-such-channel",
-                details={"channel": beyond[0], "last": self.count - 1},
+                details={"channel": beyond[0], "last": last},
             )
-        maps = self.arranged.maps
-        step = max(1, _BATCH // max(1, maps[0].numel()))
-        low, high, found = self.scaling.low, self.scaling.high, self.extents
-        odd = (found.nan + found.posinf + found.neginf) > 0
-        with np.errstate(invalid="ignore"):
-            odd |= (found.low < low) | (found.high > high)
+        step = max(1, _BATCH // maps[0].numel())
+        low, high = self.scaling.low, self.scaling.high
         for at in range(0, len(channels), step):
             part = list(channels[at : at + step])
-            levels = to_levels(
-                take(maps, part), low[part], high[part], flagged=bool(odd[part].any())
-            )
+            taken = take(maps, part)
+            levels, flags = to_levels(taken, low[part], high[part], flagged=self._flagged)
             for row, channel in enumerate(part):
-                flags = None if levels.flags is None or not odd[channel] else levels.flags[row]
-                yield ChannelImage(
-                    channel,
-                    levels.levels[row],
-                    flags if flags is not None and flags.any() else None,
-                    float(low[channel]),
-                    float(high[channel]),
-                )
-
-
-def single_channel(
-    source: Activation | Tensor,
-    channel: int,
-    options: GridOptions | None = None,
-    factor: int = 1,
-    *,
-    facts: FigureFacts | None = None,
-) -> NDArray[np.uint8]:
-    """One channel as an image of one pixel (or ``factor`` by ``factor``) per activation.
-
-    Args:
-        source: An activation or tensor.
-        channel: Its index.
-        options: Scale, colormap, sample and frame; None is GridOptions().
-        factor: Pixels per activation in both directions, at least 1.
-        facts: Its ``input_size`` helps to read the axes.
-
-    Returns:
-        (H · factor, W · factor, 3) uint8, or (H · factor, W · factor) for a gray colormap.
-
-    Raises:
-        RenderError: There is no such channel, it is a single value, or as in ``draw``.
-
-    Examples:
-        >>> import torch
-        >>> single_channel(torch.rand(1, 8, 5, 7), 3, factor=2).shape
-        (10, 14, 3)
-    """
-    factor = whole("factor", factor, low=1)
-    layer = SingleChannels(source, options or GridOptions(), facts.input_size if facts else None)
-    if layer.arranged.maps[0].numel() == 1:
-        raise RenderError(
-            f"The layer of shape {layer.arranged.shape} holds single values; it has no maps."
-        )
-    image = next(layer.images([channel]))
-    rgb, table = image.rgb(layer.table), layer.table.rgb
-    gray = image.flags is None and image.levels.ndim == 2 and bool((table == table[:, :1]).all())
-    return np.ascontiguousarray(rgb[..., 0] if gray else rgb).repeat(factor, 0).repeat(factor, 1)
+                odd = None if flags is None or not flags[row].any() else flags[row]
+                ends = float(low[channel]), float(high[channel])
+                yield ChannelImage(channel, levels[row], odd, *ends)

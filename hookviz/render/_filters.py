@@ -12,12 +12,12 @@ from torch import Tensor
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render._arrange import Arranged, plain_tensor
+from hookviz.render._arrange import Arranged, pick_frame, plain_tensor
 from hookviz.render._kinds import FigureKind, register
 from hookviz.render._maps import draw_maps
 from hookviz.render._options import GridOptions
 
-_AXES = ("outputs", "inputs", "rows", "columns")
+_AXES = ("outputs", "inputs", "frames", "rows", "columns")
 
 
 def _arrange(weight: Activation, options: GridOptions) -> Arranged:
@@ -28,22 +28,17 @@ def _arrange(weight: Activation, options: GridOptions) -> Arranged:
         raise RenderError(f"Weights of shape {shape} hold no filters.")
     if options.sample:
         raise RenderError(f"sample is {options.sample}, but filters have no samples.")
-    axes = _AXES[: len(shape)]
-    frames = shape[2] if len(shape) == 5 else 1
-    frame = frames // 2 if options.frame is None else options.frame
-    if frame >= frames or (options.frame is not None and len(shape) < 5):
-        raise RenderError(f"frame is {frame}, but the kernels of shape {shape} have {frames}.")
+    if options.frame is not None and len(shape) < 5:
+        raise RenderError(f"frame is {options.frame}, but kernels of shape {shape} have no frames.")
+    axes = _AXES if len(shape) == 5 else [name for name in _AXES if name != "frames"]
     if len(shape) == 5:
-        tensor, axes = tensor[:, :, frame], ("outputs", "inputs", "frames", "rows", "columns")
-        notes.append(f"frame {frame} of {frames}")
+        tensor, note = pick_frame(tensor, 2, options, shape)
+        notes.append(note)
     arranged = Arranged(
         kind="filters",
         maps=tensor,
-        apart=None,
-        statement=f"({', '.join(axes)})",
+        statement=f"({', '.join(axes[: len(shape)])})",
         notes=tuple(notes),
-        samples=1,
-        frames=frames,
         shape=shape,
         dtype=str(weight.tensor.dtype).removeprefix("torch."),
     )

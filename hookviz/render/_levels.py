@@ -1,15 +1,16 @@
-"""Values to levels: uint8 from 0 at the low end of a range to 255 at its high end, and flags.
+"""Values to levels: which value is which end of the colors, and each value as a step between them.
 
-The values are scaled where the tensor is; only levels leave its device. Nothing here depends on
-torch's default device or dtype, and no tensor is kept between calls.
+A level is a uint8 from 0 at the low end of a range to 255 at its high end; flags mark what has no
+place there. The values are scaled where the tensor is; only levels leave its device. Nothing here
+depends on torch's default device or dtype, and no tensor is kept between calls.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,8 +18,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookviz.render._measure import widened
+from hookviz.errors import RenderError
+from hookviz.render import _measure as measure
+from hookviz.render._arrange import Arranged, Source, arrange
+from hookviz.render._measure import Extents, Numbers, widened, widest
+from hookviz.render._options import GridOptions
 from hookviz.render._palette import Flag
+from hookviz.render._text import share, value
 
 _NARROW = (
     torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int16, torch.bool,
@@ -26,7 +32,130 @@ _NARROW = (
 
 
 @dataclass(frozen=True, eq=False)
-class Levels:
+class Scaling:
+    """The range that the colors span in each channel.
+
+    Attributes:
+        name: "channel", "layer", "shared", "symmetric", "percentile" or "fixed".
+        low: (C,) value of the first color.
+        high: (C,) value of the last color.
+        sentence: As written on the figure.
+        symmetric: Zero is the middle.
+        below: Finite values of the layer below the range.
+        above: Finite values of the layer above it.
+    """
+
+    name: str
+    low: Numbers
+    high: Numbers
+    sentence: str
+    symmetric: bool
+    below: int = 0
+    above: int = 0
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether each channel has a range of its own."""
+        return self.name == "channel"
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The one range, or None where each channel has its own."""
+        return None if self.per_channel else (float(self.low[0]), float(self.high[0]))
+
+
+def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling:
+    """Resolve the scale mode for one layer.
+
+    Args:
+        arranged: The layer's maps.
+        found: Their extents, all channels.
+        options: ``scale``, ``vmin``, ``vmax`` and ``percentile`` are used.
+    """
+    channels, whole = len(found.low), found.whole
+    if whole is None:
+        return _one("layer", channels, (0.0, 0.0), "no value is finite")
+    name = options.scale
+    if name == "auto":
+        name = "symmetric" if whole[0] < 0 or arranged.rgb else "layer"
+    if name == "channel":
+        low, high = np.nan_to_num(found.low), np.nan_to_num(found.high)
+        noun = arranged.figure_kind.noun
+        sentence = f"each {noun} on its own scale, from its minimum to its maximum"
+        return Scaling(name, low, high, sentence, symmetric=False)
+    if name == "symmetric":
+        size = max(abs(whole[0]), abs(whole[1]))
+        sentence = f"one scale for the layer, symmetric about zero: ±{value(size)}"
+        return _one(name, channels, (-size, size), sentence)
+    if name == "layer":
+        return _one(name, channels, whole, f"one scale for the layer: {_span(whole)}")
+    if name == "percentile":
+        ends = measure.percentiles(arranged.maps, options.percentile) or whole
+        first, last = options.percentile
+        words = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
+    else:
+        # GridOptions refuses these scales without both.
+        ends = cast("tuple[float, float]", (options.vmin, options.vmax))
+        words = f"{name} scale: {_span(ends)}"
+    below, above = measure.clipped(arranged.maps, *ends)
+    total = found.size * channels
+    if below or above:
+        words += f", clipped {share(below, total)} below and {share(above, total)} above"
+    return _one(name, channels, ends, words, below, above)
+
+
+def _span(ends: tuple[float, float]) -> str:
+    if ends[0] == ends[1]:
+        return f"every value is {value(ends[0])}"
+    return f"{value(ends[0])} to {value(ends[1])}"
+
+
+def _one(
+    name: str,
+    channels: int,
+    ends: tuple[float, float],
+    sentence: str,
+    below: int = 0,
+    above: int = 0,
+) -> Scaling:
+    low, high = (np.full(channels, end) for end in ends)
+    symmetric = ends[0] == -ends[1] and ends[1] > 0
+    return Scaling(name, low, high, sentence, symmetric, below, above)
+
+
+def shared_range(
+    sources: Iterable[Source], options: GridOptions | None = None
+) -> tuple[float, float]:
+    """The finite range over several layers or images, for ``scale="shared"``.
+
+    Args:
+        sources: Activations or tensors.
+        options: Its sample, frame and axes are used.
+
+    Returns:
+        (vmin, vmax); symmetric about zero where any value is negative.
+
+    Raises:
+        RenderError: No value is finite, or there are no sources.
+
+    Examples:
+        >>> import torch
+        >>> shared_range([torch.zeros(1, 2, 3, 3), torch.full((1, 2, 3, 3), 5.0)])
+        (0.0, 5.0)
+    """
+    options = options or GridOptions()
+    ends = [measure.extents(arrange(source, options).maps).whole for source in sources]
+    found = [pair for pair in ends if pair is not None]
+    if not found:
+        raise RenderError("A shared scale needs at least one layer with a finite value.")
+    low, high = min(pair[0] for pair in found), max(pair[1] for pair in found)
+    if low < 0:
+        size = max(abs(low), abs(high))
+        return -size, size
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+class Levels(NamedTuple):
     """A page of maps as levels, off the device.
 
     Attributes:
@@ -49,8 +178,8 @@ def take(maps: Tensor, channels: Sequence[int]) -> Tensor:
 
 def to_levels(
     maps: Tensor,
-    low: NDArray[np.float64],
-    high: NDArray[np.float64],
+    low: Numbers,
+    high: Numbers,
     *,
     flagged: bool,
     size: tuple[int, int] | None = None,
@@ -67,16 +196,7 @@ def to_levels(
             leaves it. Flags of NaN and infinities never vanish in shrinking.
         shrink: "mean" or "nearest".
     """
-    if maps.dim() == 4:
-        count = maps.shape[1]
-        flat = to_levels(
-            maps.flatten(0, 1), low.repeat(count), high.repeat(count),
-            flagged=flagged, size=size, shrink=shrink,
-        )  # fmt: skip
-        shape = (*maps.shape[:2], *flat.levels.shape[1:])
-        marks = None if flat.flags is None else flat.flags.reshape(shape)
-        return Levels(flat.levels.reshape(shape), marks)
-    height, width = maps.shape[1:]
+    height, width = maps.shape[-2:]
     target = (height, width) if size is None else (min(size[0], height), min(size[1], width))
     smaller = target != (height, width)
     linear = _is_tame(maps, low, high) and bool((high > low).all())
@@ -95,34 +215,35 @@ def to_levels(
         flags = torch.where((flags == 0) & (units < -edge * 1e-3), int(Flag.BELOW), flags)
         flags = torch.where((flags == 0) & (units > 1 + edge * 1e-3), int(Flag.ABOVE), flags)
     levels = units.mul_(255).round_().clamp_(0, 255).to(torch.uint8).cpu().numpy()
-    if flags is None:
-        return Levels(levels, None)
-    return Levels(levels, flags.to(torch.uint8).cpu().numpy())
+    return Levels(levels, None if flags is None else flags.to(torch.uint8).cpu().numpy())
 
 
-def _units(maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64]) -> Tensor:
+def _beside(numbers: Numbers, maps: Tensor) -> Tensor:
+    """A number for each map, on its device, to be computed with all its values."""
+    there = torch.from_numpy(numbers).to(maps.device, widest(maps.device))
+    return there.reshape(-1, *(1 for _ in maps.shape[1:]))
+
+
+def _units(maps: Tensor, low: Numbers, high: Numbers) -> Tensor:
     """A new tensor: 0 at each map's low end, 1 at its high end, not yet clamped."""
     low = np.where(np.isfinite(low), low, 0.0)
     high = np.where(np.isfinite(high), high, low)
     with np.errstate(over="ignore"):
         span = high - low  # infinite where it leaves float64
     real = span > 0
-    device = maps.device
-    if _is_tame(maps, low, high) or device.type == "mps":
-        start = torch.from_numpy(low).to(device, torch.float32)[:, None, None]
+    if _is_tame(maps, low, high) or maps.device.type == "mps":
         scale = np.divide(1.0, span, out=np.zeros_like(span), where=real)
-        factor = torch.from_numpy(scale).to(device, torch.float32)[:, None, None]
+        start, factor = (_beside(numbers, maps).float() for numbers in (low, scale))
         units = maps.float().sub(start).mul_(factor)
     else:
         units = _wide_units(maps, low, high, span)
     if not real.all():
-        start = widened(torch.from_numpy(low)).to(device)[:, None, None]
-        constant = torch.from_numpy(~real).to(device)[:, None, None]
-        units = torch.where(constant, 0.5 + widened(maps).sub(start).sign(), units)
+        steps = 0.5 + widened(maps).sub(_beside(low, maps)).sign()
+        units = torch.where(_beside(span, maps) > 0, units, steps)
     return units
 
 
-def _is_tame(maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+def _is_tame(maps: Tensor, low: Numbers, high: Numbers) -> bool:
     """Whether float32 holds the values and their distances well enough for 256 levels."""
     if maps.dtype not in _NARROW:
         return False
@@ -133,9 +254,7 @@ def _is_tame(maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64]) 
     return smallest > 1e-30 and largest < 1e36 and largest < smallest * 1e4
 
 
-def _wide_units(
-    maps: Tensor, low: NDArray[np.float64], high: NDArray[np.float64], span: NDArray[np.float64]
-) -> Tensor:
+def _wide_units(maps: Tensor, low: Numbers, high: Numbers, span: Numbers) -> Tensor:
     """The same for huge, tiny or wide values: in float64, brought near 1 by powers of two."""
     exponent = np.where(
         np.isinf(span),
@@ -148,22 +267,18 @@ def _wide_units(
     start = low * first * second
     range_ = high * first * second - start
     scale = np.divide(1.0, range_, out=np.zeros_like(range_), where=range_ > 0)
-    steps = [
-        torch.from_numpy(s).to(maps.device)[:, None, None] for s in (first, second, start, scale)
-    ]
-    return (maps.double() * steps[0] * steps[1]).sub_(steps[2]).mul_(steps[3])
+    one, two, begin, factor = (_beside(n, maps) for n in (first, second, start, scale))
+    return (maps.double() * one * two).sub_(begin).mul_(factor)
 
 
 def _not_finite(maps: Tensor) -> Tensor:
     flags = torch.zeros(maps.shape, dtype=torch.uint8, device=maps.device)
-    if not maps.is_floating_point():
-        return flags
-    values = maps.float() if maps.dtype is not torch.float64 else maps
-    if maps.dtype is torch.float64 and maps.device.type == "mps":
-        values = maps.float()
-    flags = torch.where(values.isnan(), int(Flag.NAN), flags)
-    flags = torch.where(values == math.inf, int(Flag.POSINF), flags)
-    return torch.where(values == -math.inf, int(Flag.NEGINF), flags)
+    if maps.is_floating_point():
+        values = maps if maps.dtype is torch.float64 else maps.float()
+        flags[values.isnan()] = int(Flag.NAN)
+        flags[values.isposinf()] = int(Flag.POSINF)
+        flags[values.isneginf()] = int(Flag.NEGINF)
+    return flags
 
 
 def _shrunk(
@@ -172,13 +287,13 @@ def _shrunk(
     units = units.clamp_(-1, 2).to(torch.float32)
     if flags is None:
         return _averaged(units, target), None
-    kept = F.adaptive_max_pool2d(flags[None].float(), target)[0].to(torch.uint8)
+    kept = F.adaptive_max_pool2d(flags.float(), target).to(torch.uint8)
     good = flags == 0
     units = torch.where(good, units, 0.0)
     if shrink == "nearest":
         return _nearest(units, target), kept
-    total, share = _averaged(units, target), _averaged(good.float(), target)
-    return torch.where(share > 0, total / share.clamp(min=1e-12), 0.0), kept
+    total, known = _averaged(units, target), _averaged(good.float(), target)
+    return torch.where(known > 0, total / known.clamp(min=1e-12), 0.0), kept
 
 
 def _averaged(maps: Tensor, target: tuple[int, int]) -> Tensor:
@@ -189,7 +304,7 @@ def _averaged(maps: Tensor, target: tuple[int, int]) -> Tensor:
     """
     rows, columns = (
         torch.from_numpy(_coverage(have, want)).to(maps.device)
-        for have, want in zip(maps.shape[1:], target, strict=True)
+        for have, want in zip(maps.shape[-2:], target, strict=True)
     )
     # Inside someone's autocast the products would lose most of their digits.
     with torch.autocast(maps.device.type, enabled=False):
@@ -208,7 +323,7 @@ def _coverage(have: int, want: int) -> NDArray[np.float32]:
 
 
 def _nearest(maps: Tensor, target: tuple[int, int]) -> Tensor:
-    for axis, count in zip((1, 2), target, strict=True):
+    for axis, count in zip((-2, -1), target, strict=True):
         length = maps.shape[axis]
         if count != length:
             at = ((np.arange(count) + 0.5) * (length / count)).astype(np.int64)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -76,14 +77,18 @@ class Moments:
 
 def fetch(tensor: Tensor) -> Numbers:
     """A few numbers, brought from the tensor's device as float64."""
-    if tensor.dtype not in _DIRECT or tensor.dtype in (torch.float16, torch.bfloat16):
-        tensor = tensor.float()
-    return tensor.cpu().numpy().astype(np.float64)
+    numbers: Numbers = tensor.cpu().double().numpy()
+    return numbers
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The floating dtype of the most digits that the device has."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """In float64 where the device has it, else float32."""
-    return tensor.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
+    """In the widest floating dtype of its device."""
+    return tensor.to(widest(tensor.device))
 
 
 def comparable(tensor: Tensor) -> Tensor:
@@ -95,36 +100,32 @@ def comparable(tensor: Tensor) -> Tensor:
     return widened(tensor)
 
 
-def extents(maps: Tensor, apart: Tensor | None = None) -> Extents:
+def extents(maps: Tensor) -> Extents:
     """The finite range of each channel, and counts of NaN, +Inf and −Inf.
 
     Args:
-        maps: (C, H, W).
-        apart: (C, K) further values of the same channels.
+        maps: (C, ...).
     """
-    found = _extents(comparable(maps).flatten(1) if maps.is_contiguous() else comparable(maps))
-    return found if apart is None else _joined(found, _extents(comparable(apart)))
-
-
-def _extents(values: Tensor) -> Extents:
+    values = comparable(maps)
+    if values.is_contiguous():
+        values = values.flatten(1)
     axes = tuple(range(1, values.dim()))
-    low, high = values.amin(axes), values.amax(axes)
-    ends = fetch(torch.stack((low, high)))
+    ends = fetch(torch.stack((values.amin(axes), values.amax(axes))))
     channels, size = values.shape[0], values[0].numel()
-    none = np.zeros(channels, np.int64)
-    if np.isfinite(ends).all():
-        return Extents(ends[0], ends[1], none, none, none, size)
-    finite = values.isfinite()
-    low = torch.where(finite, values, torch.inf).amin(axes)
-    high = torch.where(finite, values, -torch.inf).amax(axes)
-    ends = fetch(torch.stack((low, high)))
-    ends[:, ~np.isfinite(ends).all(0)] = np.nan
-    bad = (values.isnan(), values == torch.inf, values == -torch.inf)
-    counts = torch.stack([b.sum(axes) for b in bad]).cpu().numpy()
+    counts = np.zeros((3, channels), np.int64)
+    if not np.isfinite(ends).all():
+        finite = values.isfinite()
+        low = torch.where(finite, values, torch.inf).amin(axes)
+        high = torch.where(finite, values, -torch.inf).amax(axes)
+        ends = fetch(torch.stack((low, high)))
+        ends[:, ~np.isfinite(ends).all(0)] = np.nan
+        bad = (values.isnan(), values == torch.inf, values == -torch.inf)
+        counts = torch.stack([b.sum(axes) for b in bad]).cpu().numpy()
     return Extents(ends[0], ends[1], counts[0], counts[1], counts[2], size)
 
 
-def _joined(one: Extents, other: Extents) -> Extents:
+def joined(one: Extents, other: Extents) -> Extents:
+    """The extents of both together, channel by channel."""
     return Extents(
         np.fmin(one.low, other.low),
         np.fmax(one.high, other.high),
@@ -135,64 +136,57 @@ def _joined(one: Extents, other: Extents) -> Extents:
     )
 
 
-def _normal(maps: Tensor, found: Extents) -> tuple[Tensor, Tensor, Numbers]:
-    """Each channel divided by its largest magnitude, so that no sum overflows.
+def _chunks(maps: Tensor) -> tuple[Tensor, ...]:
+    """The channels in parts that are small enough to be widened."""
+    return torch.split(maps, max(1, _CHUNK // maps[0].numel()))
 
-    Returns:
-        (C, n) float64 with zero for what is not finite; which are finite; the (C,) magnitudes.
-    """
-    size = np.fmax(np.abs(found.low), np.abs(found.high))
-    size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
-    wide = widened(maps).flatten(1)
+
+def _finite(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Widened, with zero for what is not finite; and which values are."""
+    wide = widened(maps)
     finite = wide.isfinite()
-    wide = torch.where(finite, wide, 0.0)
-    return wide / widened(torch.from_numpy(size)).to(maps.device)[:, None], finite, size
+    return torch.where(finite, wide, 0.0), finite
 
 
-def moments(maps: Tensor, found: Extents) -> Moments:
-    """Mean, variance and share of zeros of each channel of (C, H, W) maps."""
-    step = max(1, _CHUNK // max(1, maps[0].numel()))
-    parts = [
-        _moments(maps[at : at + step], _part(found, at, step))
-        for at in range(0, maps.shape[0], step)
-    ]
+def _magnitude(values: Tensor, *axes: int) -> Tensor:
+    """The largest magnitude along these axes, which stay; sums of values divided by it are safe."""
+    size = values.abs().amax(axes, keepdim=True)
+    return torch.where(size > 0, size, 1.0)
+
+
+def moments(maps: Tensor) -> Moments:
+    """Mean, variance and share of zeros of each channel of (C, ...) maps."""
+    parts = [_moments(part.flatten(1)) for part in _chunks(maps)]
     return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _moments(maps: Tensor, found: Extents) -> tuple[Numbers, Numbers, Numbers]:
-    values, finite, size = _normal(maps, found)
-    count = finite.sum(1)
+def _moments(maps: Tensor) -> tuple[Numbers, Numbers, Numbers]:
+    values, finite = _finite(maps)
+    unit = _magnitude(values, 1)
+    values, count = values / unit, finite.sum(1)
     mean = values.sum(1) / count
     spread = torch.where(finite, values - mean[:, None], 0.0).square().sum(1) / count
-    zeros = ((values == 0) & finite & (comparable(maps).flatten(1) == 0)).sum(1).to(mean) / count
-    got = fetch(torch.stack((mean, spread, zeros)))
+    zeros = (comparable(maps) == 0).sum(1).to(mean) / count
+    got = fetch(torch.stack((mean, spread, zeros, unit[:, 0])))
     with np.errstate(over="ignore", under="ignore"):
-        return got[0] * size, got[1] * size * size, got[2]
+        return got[0] * got[3], got[1] * got[3] * got[3], got[2]
 
 
-def _part(found: Extents, at: int, step: int) -> Extents:
-    cut = slice(at, at + step)
-    return Extents(
-        found.low[cut], found.high[cut], found.nan[cut], found.posinf[cut], found.neginf[cut],
-        found.size,
-    )  # fmt: skip
-
-
-def correlation(maps: Tensor, found: Extents, reference: int) -> Numbers:
+def correlation(maps: Tensor, reference: int) -> Numbers:
     """(C,) Pearson correlation of each channel with one of them, −1 to 1.
 
     What is not finite counts as zero; a constant channel has correlation 0, with itself 1.
     """
-    step = max(1, _CHUNK // max(1, maps[0].numel()))
 
-    def centred(at: int, count: int) -> Tensor:
-        values = _normal(maps[at : at + count], _part(found, at, count))[0]
+    def centred(part: Tensor) -> Tensor:
+        values, _ = _finite(part.flatten(1))
+        values = values / _magnitude(values, 1)
         values = values - values.mean(1, keepdim=True)
         length = values.norm(dim=1, keepdim=True)
         return torch.where(length > 0, values / length, 0.0)
 
-    target = centred(reference, 1)[0]
-    rows = [centred(at, step) @ target for at in range(0, maps.shape[0], step)]
+    target = centred(maps[reference : reference + 1])[0]
+    rows = [centred(part) @ target for part in _chunks(maps)]
     result = fetch(torch.cat(rows)).clip(-1.0, 1.0)
     result[reference] = 1.0
     return result
@@ -207,7 +201,7 @@ def percentiles(maps: Tensor, shares: tuple[float, float]) -> tuple[float, float
     if finite.dtype in (torch.float16, torch.bfloat16):
         finite = finite.float()
     last = finite.numel() - 1
-    ranks = [min(last, max(0, round(share / 100.0 * last))) for share in shares]
+    ranks = [round(share / 100.0 * last) for share in shares]
     if finite.is_cuda and torch.are_deterministic_algorithms_enabled():
         found = finite.sort().values[ranks]  # kthvalue is refused there
     else:
@@ -231,51 +225,36 @@ def clipped(maps: Tensor, low: float, high: float) -> tuple[int, int]:
 def histogram(maps: Tensor, low: float, high: float, bins: int) -> NDArray[np.int64]:
     """(bins,) how many finite values fall into equal parts of ``low`` to ``high``."""
     counts = np.zeros(bins, np.int64)
-    step = max(1, _CHUNK // max(1, maps[0].numel()))
     half_low, half_range = low / 2, high / 2 - low / 2
-    for at in range(0, maps.shape[0], step):
-        values = widened(maps[at : at + step]).flatten()
-        values = values[values.isfinite()]
+    for part in _chunks(maps):
+        values = widened(part[part.isfinite()])
         if half_range == 0:
             counts[bins // 2] += values.numel()
             continue
-        part = ((values / 2 - half_low) / half_range * bins).long().clamp(0, bins - 1)
-        counts += torch.bincount(part, minlength=bins).cpu().numpy()
+        bin_of = ((values / 2 - half_low) / half_range * bins).long().clamp(0, bins - 1)
+        counts += torch.bincount(bin_of, minlength=bins).cpu().numpy()
     return counts
 
 
-def _finite(maps: Tensor) -> tuple[Tensor, Tensor]:
-    wide = widened(maps)
-    finite = wide.isfinite()
-    return torch.where(finite, wide, 0.0), finite
-
-
-def _magnitude(found: Extents) -> float:
-    whole = found.whole or (0.0, 0.0)
-    return max(abs(whole[0]), abs(whole[1])) or 1.0
-
-
-def mean_map(maps: Tensor, found: Extents) -> Tensor:
+def mean_map(maps: Tensor) -> Tensor:
     """(H, W) mean of the finite values; NaN where there is none."""
     values, finite = _finite(maps)
-    size = _magnitude(found)  # so that no sum overflows
+    size = _magnitude(values, 0, 1, 2)[0]
     return (values / size).sum(0) / finite.sum(0) * size
 
 
 def max_map(maps: Tensor) -> Tensor:
     """(H, W) largest finite value; NaN where there is none."""
-    wide = widened(maps)
-    finite = wide.isfinite()
-    top = torch.where(finite, wide, -torch.inf).amax(0)
+    values, finite = _finite(maps)
+    top = torch.where(finite, values, -torch.inf).amax(0)
     return torch.where(finite.any(0), top, torch.nan)
 
 
-def principal_components(maps: Tensor, found: Extents) -> tuple[Tensor, float]:
+def principal_components(maps: Tensor) -> tuple[Tensor, float]:
     """The three directions in channel space along which the places differ most.
 
     Args:
         maps: (C, H, W).
-        found: Their extents.
 
     Returns:
         (3, H, W) scores of each place, on the maps' device, in units of the layer's largest
@@ -284,25 +263,17 @@ def principal_components(maps: Tensor, found: Extents) -> tuple[Tensor, float]:
         the variance that they explain together, 0 to 1.
     """
     values, _ = _finite(maps)
-    flat = (values / _magnitude(found)).flatten(1)
+    flat = (values / _magnitude(values, 0, 1, 2)).flatten(1)
     flat = flat - flat.mean(1, keepdim=True)
-    channels, places = flat.shape
-    small = flat @ flat.T if channels <= places else flat.T @ flat
-    powers, vectors = torch.linalg.eigh(small)
-    kept = min(3, powers.shape[0])
-    vectors = vectors[:, -kept:].flip(1)
-    powers = powers.clamp(min=0)
-    if channels <= places:
-        scores = vectors.T @ flat
-    else:
-        scores = vectors.T * powers[-kept:].flip(0).sqrt()[:, None]
+    more_places = flat.shape[0] <= flat.shape[1]
+    powers, vectors = torch.linalg.eigh(flat @ flat.T if more_places else flat.T @ flat)
+    powers, vectors = powers.clamp(min=0).flip(0), vectors.flip(1)[:, :3]
+    scores = vectors.T @ flat if more_places else vectors.T * powers[:3].sqrt()[:, None]
     total = powers.sum()
     # Components that are rounding alone would show noise stretched to full color.
-    real = powers[-kept:].flip(0) > total * 1e-12
-    scores = torch.where(real[:, None], scores, 0.0)
+    scores = torch.where((powers[:3] > total * 1e-12)[:, None], scores, 0.0)
     sign = scores.pow(3).sum(1).sign()
     scores = scores * torch.where(sign == 0, 1.0, sign)[:, None]
-    if kept < 3:
-        scores = torch.cat([scores, scores.new_zeros(3 - kept, places)])
-    explained = powers[-kept:].sum() / total.clamp(min=1e-300)
+    scores = F.pad(scores, (0, 0, 0, 3 - scores.shape[0]))
+    explained = powers[:3].sum() / total.clamp(min=1e-300)
     return scores.reshape(3, *maps.shape[1:]), float(explained)

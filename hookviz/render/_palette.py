@@ -10,7 +10,7 @@ to 0.88 at either end, equally on both sides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 
@@ -20,6 +20,8 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from numpy.typing import NDArray
 
 Rgb = NDArray[np.uint8]
+Color = tuple[float, float, float, float]
+"""RGBA, 0 to 1."""
 
 
 class Flag(IntEnum):
@@ -77,6 +79,11 @@ class ColorTable:
     rgb: Rgb
     flags: Rgb
 
+    def color_of(self, flag: Flag) -> Color:
+        """The color of what has no level."""
+        red, green, blue = (int(part) / 255 for part in self.flags[flag])
+        return red, green, blue, 1.0
+
 
 @lru_cache(maxsize=64)
 def color_table(name: str) -> ColorTable:
@@ -114,11 +121,10 @@ def choose_cmap(cmap: str, style: str | None, *, symmetric: bool) -> str:
     return DARK_DIVERGING if palette(style).dark else "RdBu_r"
 
 
-def packed(rgb: Rgb, alpha: int = 255) -> NDArray[np.uint32]:
-    """(..., 3) uint8 as one uint32 per color, whose bytes are red, green, blue, alpha."""
-    rgba = np.empty((*rgb.shape[:-1], 4), np.uint8)
+def packed(rgb: Rgb) -> NDArray[np.uint32]:
+    """(..., 3) uint8 as one uint32 per color, whose bytes are red, green, blue and 255 (alpha)."""
+    rgba = np.full((*rgb.shape[:-1], 4), 255, np.uint8)
     rgba[..., :3] = rgb
-    rgba[..., 3] = alpha
     return rgba.view(np.uint32)[..., 0]
 
 
@@ -136,7 +142,7 @@ def colored(
         (n, h, w).
     """
     if levels.ndim == 4:
-        colors = packed(np.ascontiguousarray(np.moveaxis(levels, 1, -1)))
+        colors = packed(np.moveaxis(levels, 1, -1))
         flags = None if flags is None else flags.max(1)
     else:
         colors = packed(table.rgb).take(levels)
@@ -146,9 +152,15 @@ def colored(
     return colors
 
 
+def packed_color(color: Color) -> np.uint32:
+    """A color in the same form."""
+    one: np.uint32 = np.round(np.array(color) * 255).astype(np.uint8).view(np.uint32)[0]
+    return one
+
+
 @dataclass(frozen=True)
 class Palette:
-    """The page's own colors and its font. Colors are RGBA, 0 to 1.
+    """The page's own colors and its font.
 
     Attributes:
         face: The page.
@@ -161,50 +173,42 @@ class Palette:
         dark: Whether the page is dark.
     """
 
-    face: tuple[float, float, float, float]
-    ink: tuple[float, float, float, float]
-    muted: tuple[float, float, float, float]
-    faint: tuple[float, float, float, float]
-    accent: tuple[float, float, float, float]
-    warn: tuple[float, float, float, float]
-    family: tuple[str, ...]
-    dark: bool
+    face: Color
+    ink: Color
+    muted: Color
+    faint: Color
+    accent: Color
+    warn: Color
+    family: tuple[str, ...] = ("DejaVu Sans",)
+    dark: bool = False
 
 
-_LIGHT = ("#ffffff", "#1b1f24", "#626b76", "#d9dde2", "#31688e", "#b3261e")
-_DARK = ("#14161a", "#e8eaed", "#9aa3ad", "#353a42", "#6cb6d9", "#ff8a80")
+_PINNED = {
+    "light": ("#ffffff", "#1b1f24", "#626b76", "#d9dde2", "#31688e", "#b3261e"),
+    "dark": ("#14161a", "#e8eaed", "#9aa3ad", "#353a42", "#6cb6d9", "#ff8a80"),
+}
 
 
 def palette(style: str | None) -> Palette:
     """The colors of "light", "dark", or of matplotlib's rcParams (None)."""
     if style is not None:
-        light = style == "light"
-        return _pinned(_LIGHT if light else _DARK, dark=not light)
+        face, ink, muted, faint, accent, warn = map(to_rgba, _PINNED[style])
+        return Palette(face, ink, muted, faint, accent, warn, dark=style == "dark")
     rc = mpl.rcParams
     face, ink = to_rgba(rc["figure.facecolor"]), to_rgba(rc["text.color"])
     ground = face if face[3] > 0 else (1.0, 1.0, 1.0, 1.0)
     dark = float(np.dot(ground[:3], (0.299, 0.587, 0.114))) < 0.5
-    usual = _pinned(_DARK if dark else _LIGHT, dark=dark)
     family = rc["font.family"]
-    return Palette(
+    return replace(
+        palette("dark" if dark else "light"),
         face=face,
         ink=ink,
         muted=_mix(ink, ground, 0.36),
         faint=_mix(ink, ground, 0.82),
-        accent=usual.accent,
-        warn=usual.warn,
         family=(family,) if isinstance(family, str) else tuple(family),
-        dark=dark,
     )
 
 
-def _pinned(colors: tuple[str, ...], *, dark: bool) -> Palette:
-    face, ink, muted, faint, accent, warn = (to_rgba(color) for color in colors)
-    return Palette(face, ink, muted, faint, accent, warn, ("DejaVu Sans",), dark)
-
-
-def _mix(
-    one: tuple[float, float, float, float], other: tuple[float, float, float, float], share: float
-) -> tuple[float, float, float, float]:
+def _mix(one: Color, other: Color, share: float) -> Color:
     r, g, b = (a + (z - a) * share for a, z in zip(one[:3], other[:3], strict=True))
     return (r, g, b, 1.0)

@@ -1,70 +1,48 @@
-"""The page that every figure stands on: header, margins, colorbar, side column."""
+"""The page that every figure stands on: header, margins, colorbar, and the sentences on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
-from PIL import Image
 
+from hookviz._text import shape_text
 from hookviz.errors import RenderError
 from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
-from hookviz.render._glyphs import Face, Label
-from hookviz.render._number_format import counted, middle_ellipsis, value
-from hookviz.render._options import GridOptions
-from hookviz.render._palette import ColorTable, Flag, packed, palette
-from hookviz.render._tile_grid import TileGrid, enlarge
+from hookviz.render._palette import Color, ColorTable, Flag, palette
+from hookviz.render._text import Face, Label, counted, middle_ellipsis, value
 
 if TYPE_CHECKING:
-    from hookviz.render._arrange import Arranged
+    from hookviz.render._draw import Subject
+    from hookviz.render._levels import Scaling
     from hookviz.render._measure import Extents
-    from hookviz.render._scaling import Scaling
 
-Legend = tuple[tuple[tuple[int, int, int], str], ...]
+Legend = list[tuple[Color, str]]
+"""Colors with what they stand for."""
 
 _MAX_PIXELS = 250_000_000  # of 4 bytes
-
-
-@dataclass(frozen=True)
-class Header:
-    """The texts above a figure.
-
-    Attributes:
-        title: The layer.
-        details: Beside it: type, shape, dtype.
-        sentences: Under it, each whole; joined by middle dots and wrapped.
-        source: At the right: model and image.
-        badge: A word that must not be overlooked, or "".
-        legend: Colors with what they stand for.
-    """
-
-    title: str
-    details: str
-    sentences: tuple[str, ...]
-    source: str = ""
-    badge: str = ""
-    legend: Legend = ()
 
 
 class Sheet:
     """Sizes and texts of a page; first asked for its room, then opened under its header.
 
     Args:
-        options: Width, dpi and style.
+        subject: What is drawn, with its width, dpi and style.
 
     Attributes:
         margin: Pixels left free on every side.
         room: Pixels between the left and right margin.
         top: Pixel row under the header, known once it is open.
+        figure: What is drawn on, there once it is open.
     """
 
-    def __init__(self, options: GridOptions) -> None:
-        self.options, self.palette = options, palette(options.style)
+    figure: GridFigure
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.options = subject, subject.options
+        options = self.options
+        self.palette = palette(options.style)
         self.labels: list[Label] = []
         self.margin = self.px(14 if options.width >= 500 else 7)
         self.room = options.width - 2 * self.margin
@@ -84,7 +62,7 @@ class Sheet:
         x: int,
         y: int,
         points: float = 7.5,
-        color: tuple[float, float, float, float] | None = None,
+        color: Color | None = None,
         *,
         right: bool = False,
         weight: str = "normal",
@@ -96,50 +74,57 @@ class Sheet:
             self.labels.append(Label(text, x, y, color or self.palette.muted, face, right))
         return face.width(text)
 
-    def _write_header(self, header: Header) -> int:
-        palette = self.palette
-        bold = self.face(12.0, "bold")
+    def _write_header(self, sentences: list[str], legend: Legend) -> int:
+        """The title line and the sentences under it; returns the first pixel row below."""
+        subject, palette = self.subject, self.palette
+        facts, arranged = subject.facts, subject.arranged
+        bold, small = self.face(12.0, "bold"), self.face(8.0)
         y = self.margin + self.px(11)
         room = self.room
-        if header.badge:
-            room -= self.write(
-                header.badge, self.margin + room, y, 8.0, palette.warn, right=True
-            ) + self.px(8)
-        small = self.face(8.0)
-        if header.source and room > self.px(300):
-            source = middle_ellipsis(header.source, room * 0.4, small.width)
+        if not facts.trained:
+            wide = self.write("UNTRAINED", self.margin + room, y, 8.0, palette.warn, right=True)
+            room -= wide + self.px(8)
+        source = _joined(facts.model, facts.image)
+        if source and room > self.px(300):
+            source = middle_ellipsis(source, room * 0.4, small.width)
             room -= self.write(source, self.margin + room, y, 8.0, right=True) + self.px(12)
-        details = small.width(header.details)
-        keep = room - details - self.px(9)
-        beside = keep >= bold.width(header.title)  # else the details take a line of their own
-        title = header.title if beside else middle_ellipsis(header.title, room, bold.width)
+        title = self.options.title
+        if title is None:
+            title = getattr(subject.source, "label", "tensor")
+        layer_type = getattr(subject.source, "module_type", "")
+        details = _joined(layer_type, shape_text(arranged.shape), arranged.dtype)
+        keep = room - small.width(details) - self.px(9)
+        beside = keep >= bold.width(title)  # else the details take a line of their own
+        if not beside:
+            title = middle_ellipsis(title, room, bold.width)
+            sentences = [details, *sentences]
         wide = self.write(title, self.margin, y, 12.0, palette.ink, weight="bold")
         if beside:
-            self.write(header.details, self.margin + wide + self.px(8), y, 8.0)
-        sentences = header.sentences if beside else (header.details, *header.sentences)
+            self.write(details, self.margin + wide + self.px(8), y, 8.0)
         line = self.px(12.5)
         for text in _wrapped(sentences, self.room, small):
             y += line if y > self.margin + self.px(11) else self.px(14.5)
             self.write(text, self.margin, y, 8.0)
-        if header.legend:
+        x = self.margin
+        if legend:
             y += line
-            self._write_legend(header.legend, y)
+        for color, text in legend:
+            x += self.write("■", x, y, 8.0, color) + self.px(3)
+            x += self.write(text, x, y, 8.0) + self.px(10)
         return y + self.px(11)
 
-    def _write_legend(self, legend: Legend, y: int) -> None:
-        x = self.margin
-        for rgb, text in legend:
-            r, g, b = (c / 255 for c in rgb)
-            x += self.write("■", x, y, 8.0, (r, g, b, 1.0)) + self.px(3)
-            x += self.write(text, x, y, 8.0) + self.px(10)
+    def open(self, sentences: tuple[str, ...], height: int, legend: Legend | None = None) -> None:
+        """Make the figure, with ``height`` pixels under the header; then ``close`` it.
 
-    def open(self, header: Header, height: int) -> GridFigure:
-        """The figure, with ``height`` pixels under the header; then ``close`` it.
+        Args:
+            sentences: Under the title, each whole; joined by middle dots and wrapped.
+            height: Pixels under the header.
+            legend: See `legend_of`.
 
         Raises:
             RenderError: The page would take more than a gigabyte.
         """
-        self.top = self._write_header(header)
+        self.top = self._write_header([s for s in sentences if s], legend or [])
         width, height = self.options.width, self.top + height + self.margin
         if width * height > _MAX_PIXELS:
             raise RenderError(
@@ -147,48 +132,44 @@ class Sheet:
                 remedy="Draw fewer maps on a page, more of them in a row, or a narrower page.",
                 code="page-too-large",
             )
-        return figure_of(width, height, self.options.dpi, self.palette.face)
+        self.figure = figure_of(width, height, self.options.dpi, self.palette.face)
 
-    def close(self, figure: GridFigure) -> None:
-        """Put all small texts on the figure."""
-        figure.add_artist(Captions(self.labels))
+    def close(self) -> GridFigure:
+        """The figure with all small texts on it."""
+        self.figure.add_artist(Captions(self.figure, self.labels))
+        return self.figure
 
-    def colorbar(
-        self,
-        figure: GridFigure,
-        left: int,
-        top: int,
-        height: int,
-        table: ColorTable,
-        ends: tuple[float, float] | None,
-        clipped: tuple[bool, bool] = (False, False),
-    ) -> Axes:
+    def bar_width(self, scale: Scaling) -> int:
+        """Pixels that a colorbar takes with the texts at its side and the gap before it."""
+        ends, face = scale.ends, self.face(7.5)
+        texts = ["min", "max"] if ends is None else [text for _, text in ticks(ends, 8)]
+        return self.px(12) + self.px(8) + max(face.width(text) for text in texts)
+
+    def colorbar(self, left: int, top: int, height: int, table: ColorTable, scale: Scaling) -> None:
         """A slim bar of all 256 colors with the values that they stand for.
 
+        Where values lie below or above the scale, their color is shown past the end.
+
         Args:
-            figure: Where it goes.
             left: Pixel of its left edge.
             top: Pixel of its upper edge.
             height: Of bar and end marks together.
-            table: Colors.
-            ends: Values of the first and last color; None where they differ from map to map.
-            clipped: Whether values lie below, above: their color is shown past the end.
+            table: The colors.
+            scale: What they stand for.
         """
-        wide, mark = self.px(8), self.px(7) if any(clipped) else 0
+        ends = scale.ends
+        wide, mark = self.px(8), self.px(7) if scale.below or scale.above else 0
         top, height = top + mark, max(8, height - 2 * mark)
         at = np.linspace(255, 0, height).round().astype(np.intp)
-        bar = np.empty((height, wide, 4), np.uint8)
+        bar = np.full((height, wide, 4), 255, np.uint8)
         bar[..., :3] = table.rgb[at][:, None]
-        bar[..., 3] = 255
         limits = (0.0, 1.0) if ends is None or not _plottable(ends) else ends
-        axes = add_mosaic(figure, bar, left, top, limits)
-        axes.set_label("colorbar")
-        marks = ((clipped[1], top - mark, Flag.ABOVE), (clipped[0], top + height + 2, Flag.BELOW))
-        for past, row, flag in marks:
-            if past:
-                block = np.empty((mark - 2, wide, 4), np.uint8)
-                block[...] = [*table.flags[flag], 255]
-                add_mosaic(figure, block, left, row)
+        add_mosaic(self.figure, bar, left, top, limits).set_label("colorbar")
+        marks = ((scale.above, top - mark, Flag.ABOVE), (scale.below, top + height + 2, Flag.BELOW))
+        for count, row, flag in marks:
+            if count:
+                block = np.full((mark - 2, wide, 4), [*table.flags[flag], 255], np.uint8)
+                add_mosaic(self.figure, block, left, row)
         x, half = left + wide + self.px(4), self.px(2.6)
         if ends is None:
             self.write("max", x, top + half * 2)
@@ -197,31 +178,10 @@ class Sheet:
             for place, text in ticks(ends, max(2, height // self.px(34))):
                 y = top + round((1.0 - place) * (height - 1)) + half
                 self.write(text, x, min(max(y, top + 2 * half), top + height))
-        return axes
 
-    def side_height(self, tiles: list[SideTile], width: int) -> int:
-        """Pixels that the column takes."""
-        texts = sum(self.px(9.5) * len(tile.caption) + self.px(9) for tile in tiles)
-        return texts + sum(tile_size(tile.colors.shape, width)[0] for tile in tiles)
 
-    def place_side(self, figure: Figure, tiles: list[SideTile], width: int) -> None:
-        """Draw the tiles under each other, their captions above them."""
-        face, left, top = self.face(7.0), self.margin, self.top
-        for tile in tiles:
-            for number, text in enumerate(tile.caption):
-                top += self.px(9.5)
-                color = self.palette.ink if number == 0 else None
-                text = middle_ellipsis(text, width, face.width)
-                self.write(text, left, top - self.px(3.2), 7.0, color)
-            size = tile_size(tile.colors.shape, width)
-            if tile.smooth:
-                rgb = tile.colors.view(np.uint8).reshape(*tile.colors.shape, 4)[..., :3]
-                colors = packed(resized(np.ascontiguousarray(rgb), size))
-            else:
-                colors = enlarge(tile.colors[None], size)[0]
-            rgba = np.ascontiguousarray(colors).view(np.uint8).reshape(*size, 4)
-            add_mosaic(figure, rgba, left, top).set_label(tile.caption[0])
-            top += size[0] + self.px(9)
+def _joined(*parts: str) -> str:
+    return "  ·  ".join(part for part in parts if part)
 
 
 def ticks(ends: tuple[float, float], count: int) -> list[tuple[float, str]]:
@@ -247,20 +207,13 @@ def ticks(ends: tuple[float, float], count: int) -> list[tuple[float, str]]:
     return sorted(places)
 
 
-def bar_width(ends: tuple[float, float] | None, face: Face) -> int:
-    """Pixels that a colorbar takes with the texts at its side."""
-    texts = ["min", "max"] if ends is None else [text for _, text in ticks(ends, 8)]
-    gap = round(face.dpi / 72.0 * 12)
-    return gap + max(face.width(text) for text in texts)
-
-
 def _plottable(ends: tuple[float, float]) -> bool:
     """Whether matplotlib's axes can have these limits."""
     size = max(abs(ends[0]), abs(ends[1]))
     return ends[1] - ends[0] > max(1e-290, size * 1e-12) and size < 1e290
 
 
-def _wrapped(sentences: tuple[str, ...], room: int, face: Face) -> list[str]:
+def _wrapped(sentences: list[str], room: int, face: Face) -> list[str]:
     """Lines no wider than the room: broken between sentences, within one only where it must be."""
     lines: list[str] = []
     for sentence in sentences:
@@ -279,39 +232,36 @@ def _wrapped(sentences: tuple[str, ...], room: int, face: Face) -> list[str]:
     return lines
 
 
-def page_sentence(
-    arranged: Arranged, shown: int, total: int, options: GridOptions, pages: int
-) -> str:
+def page_sentence(subject: Subject) -> str:
     """What of the layer is on this page: "maps 65–128 of 512, by mean, largest first"."""
-    noun, count = arranged.noun, arranged.maps.shape[0]
+    arranged, options, pages = subject.arranged, subject.options, subject.pages
+    kind, count = arranged.figure_kind, arranged.maps.shape[0]
+    total, shown = len(subject.chosen), len(subject.channels)
     if pages > 1:
         first = options.page * options.per_page + 1
         span = f"{first}–{first + shown - 1}" if shown > 1 else f"{first}"
-        text = f"{noun}s {span} of {total}"
+        text = f"{kind.noun}s {span} of {total}"
+        text += f" chosen from {count}" if total < count else ""
     elif total < count:
-        text = f"{total} of {counted(count, noun)}"
+        text = f"{total} of {counted(count, kind.noun)}"
     else:
-        text = counted(total, noun)
-    if total < count and pages > 1:
-        text += f" chosen from {count}"
+        text = counted(total, kind.noun)
     name, reference, descending = arranged.ordered(options)
     if name == "similarity":
-        text += f", by similarity to {arranged.channel_noun} {reference}"
+        text += f", by similarity to {kind.channel_noun} {reference}"
     elif name != "index":
         text += f", by {name}"
     if name != "index":
         text += ", largest first" if descending else ", smallest first"
     elif descending:
         text += ", last first"
-    if options.hide_dead:
-        text += ", dead ones hidden"
-    return text
+    return text + (", dead ones hidden" if options.hide_dead else "")
 
 
-def dead_sentence(arranged: Arranged, found: Extents) -> str:
+def dead_sentence(subject: Subject) -> str:
     """How many channels are zero everywhere, and how many hold one other value."""
+    found, noun = subject.extents, subject.arranged.figure_kind.channel_noun
     dead = found.dead
-    noun = arranged.channel_noun
     parts = []
     if dead.any():
         names = ", ".join(str(c) for c in dead.nonzero()[0][:4])
@@ -323,24 +273,6 @@ def dead_sentence(arranged: Arranged, found: Extents) -> str:
     return ", ".join(parts)
 
 
-def pixel_sentence(arranged: Arranged, grid: TileGrid, options: GridOptions) -> str:
-    """How many pixels show one value, or how many values one pixel shows."""
-    tall, wide = grid.scale
-    noun = arranged.value_noun
-    if (tall, wide) == (1, 1):
-        return f"1 pixel per {noun}"
-    if wide:
-        return f"{wide} × {tall} pixels per {noun}"
-    height, width = arranged.maps.shape[-2:]
-    if height > grid.size[0] or width > grid.size[1]:
-        how = "the mean of" if options.shrink == "mean" else "the nearest of"
-        across, down = (
-            max(1.0, n / m) for n, m in zip((width, height), grid.size[::-1], strict=True)
-        )
-        return f"a pixel is {how} {across:.2g} × {down:.2g}"
-    return ""
-
-
 def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
     """The colors of what has no place on the colorbar, with counts over the layer's sample."""
     counts = {
@@ -350,49 +282,8 @@ def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
         Flag.BELOW: scale.below,
         Flag.ABOVE: scale.above,
     }
-    legend = []
-    for flag, count in counts.items():
-        if count:
-            r, g, b = (int(v) for v in table.flags[flag])
-            legend.append(((r, g, b), f"{flag.label}: {counted(count, 'value')}"))
-    return tuple(legend)
-
-
-@dataclass(frozen=True, eq=False)
-class SideTile:
-    """A tile that stands beside the grid.
-
-    Attributes:
-        caption: What it is and what its colors mean; lines.
-        colors: (h, w) packed RGBA.
-        smooth: It is a photo, to be resized smoothly.
-    """
-
-    caption: tuple[str, ...]
-    colors: NDArray[np.uint32]
-    smooth: bool = False
-
-
-def resized(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """A photo at (height, width), smoothly."""
-    shrinks = image.shape[1] > size[1]
-    method = Image.Resampling.BOX if shrinks else Image.Resampling.BICUBIC
-    return np.asarray(Image.fromarray(image).resize((size[1], size[0]), method))
-
-
-def input_tile(image: NDArray[np.uint8]) -> SideTile:
-    """What the network saw, as a tile."""
-    height, width = image.shape[:2]
-    return SideTile(("input", f"{width} × {height} pixels"), packed(image), smooth=True)
-
-
-def tile_size(shape: tuple[int, ...], width: int) -> tuple[int, int]:
-    """(height, width) of a tile in a column of that width, its aspect kept.
-
-    A high and narrow one is made narrower, so that it is at most twice as high as the column is
-    wide.
-    """
-    height = max(8, round(shape[0] * width / shape[1]))
-    if height > 2 * width:
-        return 2 * width, max(8, round(shape[1] * 2 * width / shape[0]))
-    return height, width
+    return [
+        (table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
+        for flag, count in counts.items()
+        if count
+    ]

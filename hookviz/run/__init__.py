@@ -41,6 +41,7 @@ __all__ = [
     "filters",
     "has_filters",
     "layer_weights",
+    "loaded_model",
     "reproduce",
     "run_model",
 ]

@@ -117,9 +117,7 @@ class AxesTrial:
         return KnownAxes(batch, _leading(shape[0], around, batch * self._frames))
 
     def _in_doubt(self, activation: Activation, known: KnownAxes) -> bool:
-        hints = Hints(
-            activation.module_type, activation.layer, activation.leaf, self._size, known=known
-        )
+        hints = Hints(activation.module_type, activation.layer, self._size, known=known)
         try:
             return bool(read_axes(_shape(activation), hints=hints).doubt)
         except HookvizError:

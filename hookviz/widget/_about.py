@@ -11,8 +11,6 @@ from hookviz._text import bytes_text, shape_text
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 
-__all__ = ["AboutLayer"]
-
 
 class AboutLayer(Panel):
     """States the layer whose card was used last, in facts that need no run, and its outputs.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from typing import Any, ClassVar, Protocol
 
-from hookviz.render import GridOptions
 from hookviz.run import Run
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
@@ -17,8 +16,6 @@ from hookviz.widget._map_gallery import MapGallery
 from hookviz.widget._part import Part
 from hookviz.widget._results import Results
 from hookviz.widget._worker import Task, Worker
-
-__all__ = ["App", "Panel"]
 
 
 class App(Protocol):
@@ -30,7 +27,6 @@ class App(Protocol):
     device: str
     auto_run: bool
     export_result: Any
-    options: GridOptions
     results: Results
     jobs: Worker
     lock: threading.RLock
@@ -43,18 +39,11 @@ class App(Protocol):
     def gallery(self) -> MapGallery: ...
 
     def start_run(self, *, anyway: bool = False) -> bool: ...
-    def begin(self, state: str, text: str, task: Task, total: int = 0, unit: str = "") -> bool: ...
-    def set_status(
-        self,
-        text: str,
-        state: str | None = None,
-        done: int = 0,
-        total: int = 0,
-        *,
-        unit: str = "",
-        outcome: str = "",
-    ) -> None: ...
+    def begin(self, state: str, text: str, task: Task, **shown: Any) -> bool: ...
+    def set_status(self, text: str, state: str | None = None, **shown: Any) -> None: ...
+    def end(self, text: str, outcome: str = "ok") -> None: ...
     def progress(self, text: str, done: int, total: int, unit: str) -> None: ...
+    def return_memory_soon(self) -> None: ...
     def refresh_reasons(self) -> None: ...
     def show_results(self) -> None: ...
     def take_run(self, run: Run) -> None: ...

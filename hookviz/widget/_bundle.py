@@ -11,8 +11,6 @@ import os
 from functools import cache
 from pathlib import Path
 
-__all__ = ["STATIC", "built"]
-
 STATIC = Path(__file__).parent / "static"
 
 

@@ -1,7 +1,6 @@
 """The cards of the gallery: which layer, which call, what is to be drawn.
 
-In: activations and the layers still waited for. Out: cards in order of execution, each with what
-the user set on it. Must not know: widgets, messages, how a picture is drawn.
+There is one for each layer and call, in order of execution, with what the user set on it.
 """
 
 from __future__ import annotations
@@ -9,17 +8,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookviz.activation import Activation
-
-if TYPE_CHECKING:
-    from hookviz.widget._painting import Origin
-
-__all__ = ["Card", "arrange_cards", "card_key"]
-
+from hookviz.widget._painting import NOWHERE, Origin
 
 _VERSIONS = itertools.count(1)
+_PUBLIC = (
+    "key", "layer", "call", "calls", "type", "reason", "leaf", "stale", "collapsed", "statistics",
+    "version",
+)  # fmt: skip
 
 
 def card_key(layer: str, call: int) -> str:
@@ -52,7 +50,7 @@ class Card:
         filters: Whether the layer's filters are shown in place of the maps.
         has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
-        origin: Where the values come from; None is what the gallery says.
+        origin: Where the values come from.
         version: Grows with every change of what is to be drawn. No two cards ever share one: a
             card that comes back is not mistaken for the one that went.
     """
@@ -71,7 +69,7 @@ class Card:
     filters: bool = False
     has_filters: bool = False
     stale: bool = False
-    origin: Origin | None = None
+    origin: Origin = NOWHERE
     version: int = 0
 
     @property
@@ -96,31 +94,21 @@ class Card:
         if self.leaf not in leaves:
             self.leaf = next(iter(leaves), "")
         now = self.activation
-        if now is None or before is None:
-            changed = now is not before
-        else:
-            changed = now.tensor is not before.tensor or now.calls != before.calls
-        if changed:
+        same = now is before
+        if now is not None and before is not None:
+            same = now.tensor is before.tensor and now.calls == before.calls
+        if not same:
             self.renew()
-        self.reason = "" if leaves else self.reason
+        if leaves:
+            self.reason = ""
 
     def public(self) -> dict[str, Any]:
         """The card as the page knows it."""
         return {
-            "key": self.key,
-            "layer": self.layer,
-            "call": self.call,
-            "calls": self.calls,
-            "type": self.type,
+            **{name: getattr(self, name) for name in _PUBLIC},
             "state": "pending" if self.activation is None else "shown",
-            "reason": self.reason,
-            "leaf": self.leaf,
             "leaves": list(self.leaves) if len(self.leaves) > 1 else [],
-            "stale": self.stale,
-            "collapsed": self.collapsed,
-            "statistics": self.statistics,
             "filters": self.filters if self.has_filters else None,
-            "version": self.version,
         }
 
 
@@ -128,7 +116,7 @@ def arrange_cards(
     old: Mapping[str, Card],
     activations: Iterable[Activation],
     waiting: Mapping[str, tuple[str, str]],
-    order: Mapping[str, int] | None = None,
+    order: Mapping[str, int],
 ) -> dict[str, Card]:
     """The cards for what is to be shown now; what the user set on old ones is kept.
 
@@ -147,7 +135,7 @@ def arrange_cards(
     for activation in activations:
         key = card_key(activation.layer, activation.call)
         groups.setdefault(key, {})[activation.leaf] = activation
-        places[key] = ((order or {}).get(key, 0), activation.run, activation.order)
+        places[key] = (order.get(key, 0), activation.run, activation.order)
     cards: dict[str, Card] = {}
     for key in sorted(groups, key=places.__getitem__):
         leaves = groups[key]

@@ -14,8 +14,6 @@ import threading
 import weakref
 from typing import Any, Protocol
 
-__all__ = ["current_cell", "stop_on_interrupt", "take_cell"]
-
 
 class _App(Protocol):
     def close(self) -> None: ...

@@ -1,23 +1,19 @@
-"""Choosing and loading models for the app.
-
-In: names, files, devices as the user chose them. Out: a LoadedModel in the app. Must not know:
-runs, pictures.
-"""
+"""Choosing and loading models for the app: names, files and devices as the user chose them."""
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hookviz.errors import HookvizError, RunCancelled, WeightsError
+from hookviz.errors import HookvizError, WeightsError
 from hookviz.models import LoadedModel, is_local, list_models, list_weights, load_model
 from hookviz.widget._app import App
-from hookviz.widget._results import return_memory
 
-__all__ = ["Choosing", "available_devices"]
+_LISTED = 130
 
 
 def available_devices() -> list[str]:
@@ -58,14 +54,19 @@ class Choosing:
         """Lets go of that model."""
         self._given, self._last = None, {}
 
-    def names(self) -> list[str]:
-        """What the model list shows; `load` also takes a typed "timm:NAME" or checkpoint's path."""
-        given = [self._given.name] if self._given else []
-        return [*given, *sorted(list_models())]
+    def names(self, search: str = "") -> list[str]:
+        """What the model list shows for a search, which may be a name or a path itself."""
+        typed: list[str] = []
+        with contextlib.suppress(HookvizError):
+            typed = [search] if list_weights(search) else []
+        own = [m.name for m in (self._given, self._app.model) if m is not None]
+        found = [n for n in own if all(word in n.lower() for word in search.lower().split())]
+        return list(dict.fromkeys([*typed, *found, *list_models(search)]))[:_LISTED]
 
-    def names_here(self) -> list[str]:
-        """Those of them whose weights are on this machine."""
-        return [name for name in self.names() if self._is_given(name) or is_local(name)]
+    def is_here(self, name: str) -> bool:
+        """Whether a model's weights are on this machine."""
+        loaded = self._app.model is not None and self._app.model.name == name
+        return loaded or self._given_as(name) is not None or is_local(name)
 
     def full_size(self, model: LoadedModel) -> float:
         """Megabytes of the weights that a model's missing layers need; 0 where it is whole."""
@@ -73,8 +74,8 @@ class Choosing:
             return 0
         return next((info.megabytes for info in list_weights(model.name) if info.default), 0)
 
-    def _is_given(self, name: str) -> bool:
-        return self._given is not None and name == self._given.name
+    def _given_as(self, name: str) -> LoadedModel | None:
+        return self._given if self._given is not None and self._given.name == name else None
 
     def weights(self, name: str) -> list[list[str]]:
         """What the weights list shows for a model: value, text, what it means.
@@ -82,7 +83,7 @@ class Choosing:
         Raises:
             ModelError: The name is unknown.
         """
-        if self._is_given(name):
+        if self._given_as(name):
             return [["auto", "its own", "The model of your notebook, as it is."]]
         known = list_weights(name)
         if [info.name for info in known] == ["auto"]:  # a checkpoint's path in place of a name
@@ -94,11 +95,11 @@ class Choosing:
             state = "on this machine" if info.cached else f"download{size}"
             about = info.documentation or state
             choices.append([info.name, f"{info.name} ({state})", about])
-        choices.append(["none", "untrained", "Random weights: shapes are right, maps are not."])
-        choices.append(
-            ["file", "a file of my own …", "A checkpoint on the machine where the kernel runs."]
-        )
-        return choices
+        return [
+            *choices,
+            ["none", "untrained", "Random weights: shapes are right, maps are not."],
+            ["file", "a file of my own …", "A checkpoint on the machine where the kernel runs."],
+        ]
 
     def load(self, model: str, weights: str = "auto", file: str = "") -> bool:
         """Loads a model as a job.
@@ -129,28 +130,16 @@ class Choosing:
         def progress(done: int, total: int, file: str) -> None:
             app.progress(f"Downloading {file} …", done, total, "bytes")
 
+        device = app.device or "auto"
         try:
-            if self._given is not None and name == self._given.name and weights == "auto":
-                model = self._given
-            else:
-                model = load_model(
-                    name,
-                    weights,
-                    device=app.device or "auto",
-                    progress=progress,
-                    cancelled=cancelled,
-                )
-        except RunCancelled:
-            app.set_status("Loading was cancelled.", "idle", outcome="cancelled")
-            return
+            app.model = (weights == "auto" and self._given_as(name)) or load_model(
+                name, weights, device=device, progress=progress, cancelled=cancelled
+            )
         except HookvizError as error:
-            app.set_status(f"{name} was not loaded.", "idle", outcome="failed")
             error.details.setdefault("model", name)
-            app.show_problem(error)
-            return
-        app.model = model
-        app.set_status("Ready.", "idle", outcome="ok")
-        app.jobs.later("memory", return_memory)
+            raise
+        app.end("Ready.")
+        app.return_memory_soon()
         if self.then_run:
             self.then_run = False
             app.jobs.later("run", lambda _cancelled: app.start_run())
@@ -179,11 +168,8 @@ class Choosing:
             return False
 
         def task(_cancelled: Any) -> None:
-            try:
-                moved = app.model.to(device)
-            finally:
-                app.set_status("Ready.", "idle")
-            app.swap_model(moved)
+            app.swap_model(app.model.to(device))
+            app.end("Ready.")
             if then_run:
                 app.jobs.later("run again", lambda _cancelled: app.start_run(anyway=True))
 

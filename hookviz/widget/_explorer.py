@@ -1,8 +1,4 @@
-"""The app: model, image, layers and results in one widget.
-
-In: what the user sets, on the page or from Python. Out: the same state in both places. Must not
-know: how the page looks, how a model is loaded or run, how a grid is drawn.
-"""
+"""The app: model, image, layers and results in one widget, the same on the page and in Python."""
 
 from __future__ import annotations
 
@@ -34,17 +30,17 @@ from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._results import Results, return_memory
-from hookviz.widget._running import Expected, Running, origin_of
+from hookviz.widget._running import Running, origin_of
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
-
-__all__ = ["PANELS", "Explorer"]
 
 PANELS: tuple[type[Panel], ...] = (AboutLayer,)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _NOT_YET = "Run to see it."
 _STILL_DELAY = 0.5
+# Seconds without anything new after which unused memory is given back.
+_REST = 2.0
 _PROGRESS_INTERVAL = 0.1
 _IMAGE_BYTES_OF_A_CLOSED_APP = 1_000_000
 
@@ -184,7 +180,7 @@ class Explorer(Part):
         Returns:
             Whether there was one.
         """
-        self.running.stop_waiting()
+        self.jobs.forget("auto")
         if not self.jobs.cancel():
             return False
         self.set_status("Cancelling …", "cancelling")
@@ -228,11 +224,11 @@ class Explorer(Part):
             part.lock = self.lock
             if part.comm is None:
                 part.open()
-            part.show_alerts_in(self._show_alert)
+            part.shows_alert = self._show_alert
         self.jobs.reopen()
         super().open()
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
-        self.gallery.after_painting(self._renew_still)
+        self.gallery.after_painting = self._renew_still
         self.gallery.observe(self._refresh_panels, "current_key")
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
@@ -250,7 +246,6 @@ class Explorer(Part):
     def close(self) -> None:
         """Ends the threads, takes the widget away and lets go of all that it held."""
         opened = self.comm is not None
-        self.running.stop_waiting()
         self.jobs.close()
         self.exporting.close()
         for part in self.parts:
@@ -294,10 +289,10 @@ class Explorer(Part):
         self.auto_run = on
         self.running.soon()
 
-    def _list_models(self) -> None:
+    def _list_models(self, search: str = "") -> None:
         current = self.model.name if self.model is not None else ""
-        names, here = self.choosing.names(), self.choosing.names_here()
-        self.send({"type": "models", "names": names, "here": here, "current": current})
+        names = [[name, self.choosing.is_here(name)] for name in self.choosing.names(search)]
+        self.send({"type": "models", "search": search, "names": names, "current": current})
 
     def _list_weights(self, model: str) -> None:
         choices = self.choosing.weights(model)
@@ -305,19 +300,19 @@ class Explorer(Part):
 
     def _act(self, do: str) -> None:
         self.clear_problem()
-        kind, *numbers = do.split() or [""]
-        if kind == "retry-cpu":
-            self.choosing.move("cpu", then_run=True)
-        elif kind == "untrained":
-            self.choosing.load_again("none")
-        elif kind == "retry":
-            self.choosing.load_again()
-        elif kind == "download-full" and self.model is not None:
-            self.choosing.load(self.model.name, "DEFAULT")
-        elif kind == "size" and len(numbers) == 2 and all(n.isdecimal() for n in numbers):
-            self.image_input.set_size(int(numbers[0]), int(numbers[1]))
-        elif kind == "own-size":
-            self.image_input.choice = "own"
+        match do.split():
+            case ["retry-cpu"]:
+                self.choosing.move("cpu", then_run=True)
+            case ["untrained"]:
+                self.choosing.load_again("none")
+            case ["retry"]:
+                self.choosing.load_again()
+            case ["download-full"] if self.model is not None:
+                self.choosing.load(self.model.name, "DEFAULT")
+            case ["size", height, width] if height.isdecimal() and width.isdecimal():
+                self.image_input.set_size(int(height), int(width))
+            case ["own-size"]:
+                self.image_input.choice = "own"
 
     def _view_opened(self, view: str) -> None:
         # Views of a page that was loaded again never said goodbye: all that live answer anew.
@@ -354,15 +349,14 @@ class Explorer(Part):
 
     # ── state on the page
 
-    def begin(self, state: str, text: str, task: Task, total: int = 0, unit: str = "") -> bool:
+    def begin(self, state: str, text: str, task: Task, **shown: Any) -> bool:
         """Starts a job and states it.
 
         Args:
             state: "loading", "running" or "exporting".
             text: One short sentence.
             task: What to do on the app's thread.
-            total: How much there is to do; 0 where that is not known.
-            unit: What is counted.
+            **shown: See `set_status`.
 
         Returns:
             Whether it was started; False while another job is going.
@@ -370,42 +364,30 @@ class Explorer(Part):
         with self.lock:  # or a quick job's end would be stated before its beginning
             if not self.jobs.start(state, task):
                 return False
-            self.set_status(text, state, 0, total, unit=unit)
+            self.set_status(text, state, **shown)
         return True
 
-    def set_status(
-        self,
-        text: str,
-        state: str | None = None,
-        done: int = 0,
-        total: int = 0,
-        *,
-        unit: str = "",
-        outcome: str = "",
-    ) -> None:
+    def set_status(self, text: str, state: str | None = None, **shown: Any) -> None:
         """States what is going on.
 
         Args:
             text: One short sentence.
             state: "idle", "loading", "running", "cancelling" or "exporting"; None keeps it.
-            done: How much is done.
-            total: Of how much; 0 where that is not known.
-            unit: What is counted: "layers", "files", "bytes".
-            outcome: How the last job ended: "ok", "failed" or "cancelled"; "" while one is going.
+            **shown: How much is ``done``, of which ``total`` (0 where that is not known), counted
+                in which ``unit`` ("layers", "files", "bytes"); the ``outcome`` of the last job
+                ("ok", "failed" or "cancelled"; "" while one is going).
         """
         with self.lock:
-            now = state or self.status.get("state", "idle")
             if state is None and self.jobs.cancelled:
                 return  # "Cancelling …" stays until the job has ended
-            self.status = {
-                "state": now,
-                "text": text,
-                "done": done,
-                "total": total,
-                "unit": unit,
-                "outcome": outcome,
-            }
+            state = state or self.status["state"]
+            plain = {"done": 0, "total": 0, "unit": "", "outcome": ""}
+            self.status = {"state": state, "text": text, **plain, **shown}
             self.refresh_reasons()
+
+    def end(self, text: str, outcome: str = "ok") -> None:
+        """States that a job has ended, and how: "ok", "failed" or "cancelled"."""
+        self.set_status(text, "idle", outcome=outcome)
 
     def progress(self, text: str, done: int, total: int, unit: str) -> None:
         """States how far a job is, at most ten times a second.
@@ -419,7 +401,7 @@ class Explorer(Part):
         now = time.monotonic()
         if now - self._progress_at >= _PROGRESS_INTERVAL:
             self._progress_at = now
-            self.set_status(text, None, done, total, unit=unit)
+            self.set_status(text, done=done, total=total, unit=unit)
 
     def refresh_reasons(self) -> None:
         """States why there can be no run, and why nothing can be exported."""
@@ -455,7 +437,7 @@ class Explorer(Part):
                 with_filters={
                     n for n in origins if has_filters(self.model.module.get_submodule(n))
                 },
-                order=self.running.expected.order,
+                order=self.running.order,
             )
             self.why_no_export = self.exporting.why_not()
             self._refresh_panels()
@@ -500,8 +482,7 @@ class Explorer(Part):
                 "task": model.task,
             }
             name = str(model.device)
-            known = {d: d for d in self.devices} | {"cuda:0": "cuda"}
-            self.device = name if name in self.devices else known.get(name, name)
+            self.device = "cuda" if name == "cuda:0" and name not in self.devices else name
             if self.device not in self.devices:
                 self.devices = [*self.devices, self.device]
         self.refresh_reasons()
@@ -515,9 +496,9 @@ class Explorer(Part):
 
     def _job_failed(self, error: BaseException) -> None:
         if isinstance(error, RunCancelled):
-            self.set_status("Cancelled.", "idle", outcome="cancelled")
+            self.end("Cancelled.", "cancelled")
         else:
-            self.set_status("Failed.", "idle", outcome="failed")
+            self.end("Failed.", "failed")
             self.show_problem(error)
         self.running.waiting = {}
         self.show_results()
@@ -534,7 +515,7 @@ class Explorer(Part):
                 self.jobs.cancel()  # what it would give is of the model before
             self.results.clear()
             self.predictions = {}
-            self.running.expected, self.running.waiting = Expected(), {}
+            self.running.order, self.running.waiting = {}, {}
             if model is None:
                 self.tree.show(None)
             else:
@@ -604,13 +585,15 @@ class Explorer(Part):
     def _renew_still(self) -> None:
         """Has the static picture made once all is quiet, and unused memory given back."""
         self.jobs.forget("still")
-        self.jobs.later("still", self._rest, _STILL_DELAY)
+        self.jobs.later("still", self._update_still, _STILL_DELAY)
+        self.return_memory_soon()
 
-    def _rest(self, _cancelled: Cancelled) -> None:
-        self._update_still()
-        return_memory()
+    def return_memory_soon(self) -> None:
+        """Gives unused memory back to the system once nothing happens any more."""
+        self.jobs.forget("memory")
+        self.jobs.later("memory", return_memory, _REST)
 
-    def _update_still(self) -> None:
+    def _update_still(self, _cancelled: Cancelled | None = None) -> None:
         if self._still.id is not None and self.run is not None:
             self._still.update(self.gallery.pictures(3))
 

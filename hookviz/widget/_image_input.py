@@ -32,8 +32,6 @@ from hookviz.widget._part import Handlers, Part
 from hookviz.widget._upload import UploadBuffer
 from hookviz.widget._worker import Worker
 
-__all__ = ["PREPROCESSING_CHOICES", "ImageInput"]
-
 PREPROCESSING_CHOICES = (
     ("model", "the model's own"),
     ("pad", "whole picture, padded"),
@@ -272,22 +270,21 @@ class ImageInput(Part):
 
     def _start_upload(self, id: str, name: str, size: int) -> None:  # noqa: A002 - the message's
         with self._refusing(id):
-            begun = self._upload.begin(id, name, size)
-            self._acknowledge(id, begun.received, done=begun.done)
+            self._upload.begin(id, name, size)
+            self._acknowledge(id, 0)
 
     def _take_piece(self, id: str, offset: int, buffers: Any) -> None:  # noqa: A002
         if id != self._upload.active:
             return  # late pieces of an upload that a newer one replaced
         with self._refusing(id):
-            progress = self._upload.add(id, offset, buffers[0] if buffers else b"")
-            self._acknowledge(id, progress.received, done=progress.done)
+            self._acknowledge(id, self._upload.add(id, offset, buffers[0] if buffers else b""))
 
     def _abort_upload(self, id: str) -> None:  # noqa: A002
         self._upload.cancel(id)
 
-    def _acknowledge(self, upload: str, received: int, *, done: bool) -> None:
+    def _acknowledge(self, upload: str, received: int) -> None:
         self.send({"type": "upload-ack", "id": upload, "received": received})
-        if done:
+        if self._upload.done:
             name, data = self._upload.take(upload)
             self._read_soon(lambda: self._take(data, name), upload)
 

@@ -1,7 +1,4 @@
-"""The layer tree as a widget of its own.
-
-In: a module, or its layers. Out: which layers are ticked. Must not know: images, runs, pictures.
-"""
+"""The layer tree as a widget of its own: it shows a module's layers, and which are ticked."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from hookviz.errors import LayerError, did_you_mean
 from hookviz.models import LoadedModel
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Part
-
-__all__ = ["LayerTree", "row_facts", "shape_text"]
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -94,15 +89,11 @@ class LayerTree(Part):
         **traits: Any,
     ) -> None:
         # All that is known goes into the first message: one widget, one message.
-        if isinstance(model, LoadedModel):
-            model = model.module
-        layers = _layers_of(model)
-        if isinstance(model, nn.Module):
-            wanted = set(select_layers(model, selected).values()) if selected else set()
-        else:
-            wanted = set(selected)
-        names = [info.name for info in layers if info.name in wanted]
-        super().__init__(rows=_rows(layers), selected=names, **traits)
+        module = model.module if isinstance(model, LoadedModel) else model
+        if isinstance(module, nn.Module) and selected:
+            selected = select_layers(module, selected).values()
+        rows, wanted = _rows(module), set(selected)
+        super().__init__(rows=rows, selected=[row[0] for row in rows if row[0] in wanted], **traits)
 
     @traitlets.validate("selected")
     def _check_selected(self, proposal: Any) -> list[str]:
@@ -114,23 +105,16 @@ class LayerTree(Part):
                 )
         return [name for name in known if name in wanted]
 
-    def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Takes ticks and search of a page; ticks of a model that went meanwhile are left out.
-
-        Args:
-            sync_data: Values by name of trait.
-        """
-        known = set(self.names)
-        fit: dict[str, Any] = dict(sync_data)
-        for name, layer_of in (("selected", str), ("hidden_calls", _layer_of_call)):
-            if isinstance(fit.get(name), list) and all(isinstance(n, str) for n in fit[name]):
-                fit[name] = [n for n in dict.fromkeys(fit[name]) if layer_of(n) in known]
-        if isinstance(fit.get("search"), str):
-            fit["search"] = fit["search"][:_LONGEST_SEARCH]
-        super().set_state(fit)
-        changed = [name for name in self.page_writes if fit.get(name) != sync_data.get(name)]
-        if changed:
-            self.send_state(changed)
+    def page_value(self, name: str, value: Any) -> Any:
+        """See `Part`. Ticks of a model that went meanwhile are left out."""
+        if name == "search" and isinstance(value, str):
+            return value[:_LONGEST_SEARCH]
+        if isinstance(value, list) and all(isinstance(text, str) for text in value):
+            layers = {
+                text: text.rpartition("#")[0] if name == "hidden_calls" else text for text in value
+            }
+            return [text for text, layer in layers.items() if layer in self.names]
+        return value
 
     def show(self, model: nn.Module | LoadedModel | Iterable[LayerInfo] | None) -> None:
         """Shows another model's layers; ticks of layers that it has as well are kept.
@@ -138,15 +122,13 @@ class LayerTree(Part):
         Args:
             model: A module, a `LoadedModel`, or what `list_layers` gave; None empties the tree.
         """
-        layers = _layers_of(model)
-        names = [info.name for info in layers]
         # In one message, or the page would for a moment show old ticks on new rows.
         with self.lock, self.hold_sync():
             kept = set(self.selected)
             self.facts = {}
             self.hidden_calls = []
-            self.rows = _rows(layers)
-            self.selected = [name for name in names if name in kept]
+            self.rows = _rows(model)
+            self.selected = [name for name in self.names if name in kept]
 
     def add_facts(self, facts: Mapping[str, dict[str, Any]]) -> None:
         """Adds what is known of layers now, see `row_facts`.
@@ -165,17 +147,7 @@ class LayerTree(Part):
 _LONGEST_SEARCH = 1000
 
 
-def _layer_of_call(call: str) -> str:
-    return call.rpartition("#")[0]
-
-
-def _layers_of(model: Any) -> list[LayerInfo]:
-    if model is None:
-        return []
-    if isinstance(model, LoadedModel):
-        model = model.module
-    return list_layers(model) if isinstance(model, nn.Module) else list(model)
-
-
-def _rows(layers: Iterable[LayerInfo]) -> list[list[Any]]:
+def _rows(model: nn.Module | LoadedModel | Iterable[LayerInfo] | None) -> list[list[Any]]:
+    module = model.module if isinstance(model, LoadedModel) else model
+    layers = list_layers(module) if isinstance(module, nn.Module) else module or ()
     return [[info.name, info.type, int(info.is_leaf)] for info in layers]

@@ -1,8 +1,4 @@
-"""The gallery of feature maps as a widget of its own.
-
-In: activations. Out: cards with matplotlib grids, drawn when a page looks at them. Must not know:
-models, runs, images.
-"""
+"""The gallery of feature maps as a widget of its own: cards that are drawn when a page looks."""
 
 from __future__ import annotations
 
@@ -16,15 +12,13 @@ from matplotlib.figure import Figure
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions
+from hookviz.render import FOR_SOME_LAYERS, GridOptions
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
-from hookviz.widget._painting import FOR_SOME_LAYERS, Origin, PaintBox, Painted, draw_card
+from hookviz.widget._painting import NOWHERE, Origin, PaintBox, Painted, draw_card
 from hookviz.widget._part import Handlers, Part, problem
 from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
 from hookviz.widget._worker import Cancelled, Worker
-
-__all__ = ["Figures", "MapGallery"]
 
 # Cards beyond these are drawn when they come near the screen.
 _DRAWN_AHEAD = 128
@@ -42,9 +36,7 @@ class Figures(Mapping[str, Figure]):
 
     def _cards(self) -> dict[str, Card]:
         return {
-            card.activation.label: card
-            for card in self._gallery.shown_cards
-            if card.activation is not None
+            card.activation.label: card for card in self._gallery.shown_cards if card.activation
         }
 
     def __getitem__(self, label: str) -> Figure:
@@ -57,11 +49,8 @@ class Figures(Mapping[str, Figure]):
         return len(self._cards())
 
     # A Mapping is compared by its values: each comparison would draw every figure twice.
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"Figures({list(self)})"
@@ -82,6 +71,7 @@ class MapGallery(Part):
             (channel 64) is left out on their cards, which say so.
         current_key: The card that was used last, "layer#call"; "" for none.
         weights_of: Gives a layer's weights as a record, for cards that show filters.
+        after_painting: Called on the drawing thread once nothing is left to draw.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
     """
 
@@ -103,16 +93,15 @@ class MapGallery(Part):
     ) -> None:
         start = options or GridOptions()
         self._cards: dict[str, Card] = {}
-        self._plain = Origin()
         self.figures = Figures(self)
         self._box = PaintBox()
         self._near: set[str] = set()
         self.weights_of: Callable[[str], Activation] | None = None
         self._weights: dict[str, Activation] = {}
-        self._look: dict[str, Any] | None = None
+        self._look: dict[str, Any] = {}
         self._turned = ""
         self._sent: dict[str, int] = {}
-        self._after_painting: Callable[[], None] | None = None
+        self.after_painting: Callable[[], None] | None = None
         self.painter = Worker("hookviz-paint", self.show_problem, rank=self._rank)
         super().__init__(options=start, view=view_of(start), choices=VIEW_CHOICES, **traits)
         self.show(activations)
@@ -140,9 +129,9 @@ class MapGallery(Part):
             order: Place in the order of execution by "layer#call", see `arrange_cards`.
         """
         with self.lock:
-            cards = arrange_cards(self._cards, activations, dict(waiting or {}), order)
+            cards = arrange_cards(self._cards, activations, waiting or {}, order or {})
             for card in cards.values():
-                card.origin = (origins or {}).get(card.layer)
+                card.origin = (origins or {}).get(card.layer, NOWHERE)
                 card.stale = card.layer in stale and card.activation is not None
                 card.has_filters = card.layer in with_filters
                 card.filters = card.filters and card.has_filters
@@ -165,15 +154,10 @@ class MapGallery(Part):
             RenderError: The card has nothing to show, or it cannot be drawn.
         """
         card = self._cards[key]
-        if card.activation is None:
+        shown = self.record_of(card)
+        if shown is None:
             raise RenderError(f"Layer '{card.layer}' has nothing to show: {card.reason}")
-        drawing, _ = draw_card(
-            self.record_of(card) or card.activation,
-            self.options_of(card),
-            card.origin or self._plain,
-            statistics=card.statistics,
-        )
-        return drawing.figure
+        return draw_card(shown, self.options_of(card), card.origin)[0].figure
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -199,16 +183,25 @@ class MapGallery(Part):
         """The card of a key, "layer#call"; None where there is none."""
         return self._cards.get(key)
 
-    def options_of(self, card: Card) -> GridOptions:
-        """How a card is drawn on the page now: its page, the page's width and theme."""
-        return self._options_for(card, self.options, card.page)
+    @property
+    def page_options(self) -> GridOptions:
+        """The view at the page's width, in its theme, on the first page."""
+        return self.options.replace(page=0, **self._look)
 
-    def _options_for(self, card: Card, options: GridOptions, page: int) -> GridOptions:
-        wanted: dict[str, Any] = {"page": page, **(self._look or {})}
+    def options_of(self, card: Card, options: GridOptions | None = None) -> GridOptions:
+        """How a card is drawn on the page: at the page's width, in its theme.
+
+        Args:
+            card: The card.
+            options: The view and the page; None is the present view on the card's own page.
+        """
+        view = self.options.replace(page=card.page) if options is None else options
         if card.filters:
             # The view is of activations: their scale, channels and order are not the weights'.
-            return GridOptions(per_page=options.per_page, cmap=options.cmap, **wanted)
-        return options.replace(**wanted)
+            view = GridOptions(per_page=view.per_page, cmap=view.cmap, page=view.page)
+        elif card.statistics:
+            view = view.replace(figure="statistics", page=0)
+        return view.replace(**self._look)
 
     def record_of(self, card: Card) -> Activation | None:
         """What a card shows now: an activation, or its layer's weights; None for nothing."""
@@ -223,7 +216,7 @@ class MapGallery(Part):
         painted = []
         for card in self.shown_cards[:count]:
             with contextlib.suppress(RenderError):
-                painted.append(self._painted(card, self.options))
+                painted.append(self._painted(card))
         return [one.png for one in painted if one is not None]
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -237,16 +230,12 @@ class MapGallery(Part):
         """
         return self.painter.wait(timeout)
 
-    def after_painting(self, task: Callable[[], None] | None) -> None:
-        """Sets what is called on the drawing thread once nothing is left to draw."""
-        self._after_painting = task
-
     def close(self) -> None:
         """Ends the drawing thread, lets go of all tensors and pictures, takes the widget away."""
         self.painter.close()
         super().close()
         self._box.forget()
-        self._cards, self._sent, self._weights, self._look = {}, {}, {}, None
+        self._cards, self._sent, self._weights, self._look = {}, {}, {}, {}
         self.cards = []
 
     def open(self) -> None:
@@ -326,55 +315,44 @@ class MapGallery(Part):
 
     def _range(self) -> tuple[float, float] | None:
         """The values that a fixed scale begins with: those of the current card."""
-        card = self.current
-        try:
-            painted = None if card is None else self._painted(card, self.options)
-        except RenderError:
-            return None
-        if painted is None or painted.facts["low"] is None:
-            return None
-        return painted.facts["low"], painted.facts["high"]
+        with contextlib.suppress(RenderError):
+            painted = self.current and self._painted(self.current)
+            if painted and painted.facts["low"] is not None:
+                return painted.facts["low"], painted.facts["high"]
+        return None
 
     def _turn_page(self, key: str, page: int, at: float = 0) -> None:
-        with self._changing(key) as card:
-            if card is not None:
-                card.page = max(0, page)
-                card.turned = max(card.turned, at)
-                self._turned = key
+        self._turned = key
+        if card := self._cards.get(key):
+            self._change(card, page=max(0, page), turned=max(card.turned, at))
 
     def _collapse(self, key: str, on: bool) -> None:
-        with self._changing(key) as card:
-            if card is not None:
-                card.collapsed = on
+        if card := self._cards.get(key):
+            self._change(card, collapsed=on)
 
     def _show_statistics(self, key: str, on: bool) -> None:
-        with self._changing(key) as card:
-            if card is not None:
-                card.statistics, card.filters, card.page = on, False, 0
+        if card := self._cards.get(key):
+            self._change(card, statistics=on, filters=False, page=0)
 
     def _show_filters(self, key: str, on: bool) -> None:
-        with self._changing(key) as card:
-            if card is not None and card.has_filters:
-                self._weights.pop(card.layer, None)  # a training may have changed them
-                card.filters, card.statistics, card.page = on, False, 0
+        card = self._cards.get(key)
+        if card is not None and card.has_filters:
+            self._weights.pop(card.layer, None)  # a training may have changed them
+            self._change(card, filters=on, statistics=False, page=0)
 
     def _choose_leaf(self, key: str, leaf: str) -> None:
-        known = self._cards.get(key)
-        if known is not None and leaf in known.leaves:
-            with self._changing(key) as card:
-                if card is not None:
-                    card.leaf, card.page = leaf, 0
+        card = self._cards.get(key)
+        if card is not None and leaf in card.leaves:
+            self._change(card, leaf=leaf, page=0)
 
-    @contextlib.contextmanager
-    def _changing(self, key: str) -> Iterator[Card | None]:
-        """The card that the user works with, published with its changes; None for no such card."""
+    def _change(self, card: Card, **changes: Any) -> None:
+        """Changes the card that the user works with, and publishes it."""
         with self.lock:
-            card = self._cards.get(key)
-            yield card
-            if card is not None:
-                self.current_key = key
-                card.renew()
-                self._publish()
+            for name, value in changes.items():
+                setattr(card, name, value)
+            card.renew()
+            self.current_key = card.key
+            self._publish()
 
     # ── inside
 
@@ -406,30 +384,22 @@ class MapGallery(Part):
 
     def _repaint(self) -> None:
         """Has all cards drawn that a page looks at and whose picture it does not have."""
-        if self._look is None:
+        if not self._look:
             return
         for place, card in enumerate(self._cards.values()):
             wanted = place < _DRAWN_AHEAD or card.key in self._near
             fresh = self._sent.get(card.key) == card.version
             if card.activation is not None and not card.collapsed and wanted and not fresh:
                 self.painter.later(card.key, partial(self._send_picture, card.key))
-        if self._after_painting is not None:
-            task = self._after_painting
+        if (task := self.after_painting) is not None:
             self.painter.later("after", lambda _cancelled: task())
 
-    def _painted(self, card: Card, options: GridOptions) -> Painted | None:
-        """A card drawn on its page, for the page's width and theme; None without an activation."""
+    def _painted(self, card: Card, options: GridOptions | None = None) -> Painted | None:
+        """A card drawn as `options_of` says; None without an activation."""
         shown = self.record_of(card)
         if shown is None:
             return None
-        return self._box.paint(
-            shown,
-            self._options_for(
-                card, options, card.page if options is self.options else options.page
-            ),
-            card.origin or self._plain,
-            statistics=card.statistics,
-        )
+        return self._box.paint(shown, self.options_of(card, options), card.origin)
 
     def _send_picture(self, key: str, _cancelled: Cancelled) -> None:
         card = self._cards.get(key)
@@ -442,7 +412,7 @@ class MapGallery(Part):
         message["turned"] = card.turned
         painted: Painted | None = None
         try:
-            painted = self._painted(card, self.options)
+            painted = self._painted(card)
         except Exception as error:  # noqa: BLE001 - said on the card, and where it is unforeseen
             message = {**problem(error), **message, "error": str(error) or type(error).__name__}
             if not isinstance(error, RenderError):
@@ -463,7 +433,7 @@ class MapGallery(Part):
 
     def _paint_ahead(self, card: Card) -> None:
         """Paints the page after the one that was turned to: who turns pages will ask for it."""
-        if card.statistics or self._cards.get(card.key) is not card:
+        if self._cards.get(card.key) is not card:
             return
         with contextlib.suppress(RenderError):
             self._painted(card, self.options.replace(page=card.page + 1))

@@ -1,8 +1,5 @@
 """What a page asks, checked in whole before anything is taken over.
 
-In: a message's content and the method that answers it. Out: typed arguments, or one sentence.
-Must not know: widgets.
-
 Nothing that a page sends is believed. A handler's annotations say what a message of its kind must
 hold; it is called only where every field is there and right, so it never begins with a bad value.
 """
@@ -11,12 +8,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from hookviz.errors import HookvizError
-
-__all__ = ["arguments_of"]
 
 _LONGEST_TEXT = 100_000
 _LARGEST = 2**53  # beyond it JavaScript's numbers are not exact
@@ -52,37 +48,17 @@ def arguments_of(
     for field in inspect.signature(handler, eval_str=True).parameters.values():
         if field.name == "buffers":
             found["buffers"] = [bytes(buffer) for buffer in buffers or []]
-        elif field.name in content and field.annotation in _WORDS:
-            found[field.name] = _checked(field.name, field.annotation, content[field.name])
+        elif field.name in content and field.annotation in _TYPES:
+            value = content[field.name]
+            is_right, words = _TYPES[field.annotation]
+            if not is_right(value):
+                raise HookvizError(
+                    f"The page sent {field.name}={ascii(value)[:80]}; it must be {words}."
+                )
+            found[field.name] = int(value) if field.annotation is int else value
         elif field.default is field.empty and field.kind is not field.VAR_KEYWORD:
             raise HookvizError(f"The page sent a message without {field.name}.")
     return found
-
-
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    list[str]: "a list of texts",
-    dict[str, Any]: "names and values",
-}
-
-
-def _checked(name: str, kind: Any, value: Any) -> Any:
-    if kind in (bool, str):
-        right = _is_text(value) if kind is str else isinstance(value, bool)
-    elif kind in (int, float):
-        right = _is_number(value) and (kind is float or float(value).is_integer())
-    elif kind == list[str]:
-        right = isinstance(value, list) and all(map(_is_text, value))
-    else:
-        right = isinstance(value, dict) and all(
-            _is_text(key) and _is_plain(inner) for key, inner in value.items()
-        )
-    if not right:
-        raise HookvizError(f"The page sent {name}={ascii(value)[:80]}; it must be {_WORDS[kind]}.")
-    return int(value) if kind is int else value
 
 
 def _is_number(value: Any) -> bool:
@@ -91,14 +67,26 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    if not isinstance(value, str) or len(value) > _LONGEST_TEXT or "\0" in value:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair: it could not be sent back
-        return False
-    return True
+    # Half of a surrogate pair could not be sent back.
+    return (
+        isinstance(value, str)
+        and len(value) <= _LONGEST_TEXT
+        and re.search("[\0\ud800-\udfff]", value) is None
+    )
 
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value)
+
+
+_TYPES: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    bool: (lambda v: isinstance(v, bool), "true or false"),
+    int: (lambda v: _is_number(v) and float(v).is_integer(), "a whole number"),
+    float: (_is_number, "a number"),
+    str: (_is_text, "a text"),
+    list[str]: (lambda v: isinstance(v, list) and all(map(_is_text, v)), "a list of texts"),
+    dict[str, Any]: (
+        lambda v: isinstance(v, dict) and all(map(_is_text, v)) and all(map(_is_plain, v.values())),
+        "names and values",
+    ),
+}

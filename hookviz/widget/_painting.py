@@ -1,8 +1,4 @@
-"""One card's grid: pixels for the page and what is said beside them.
-
-In: an activation, drawing options, where the values come from. Out: a PNG and the card's facts.
-Must not know: widgets, messages, threads.
-"""
+"""One card's grid: pixels for the page and what is said beside them."""
 
 from __future__ import annotations
 
@@ -25,25 +21,13 @@ from hookviz.render import (
     GridOptions,
     channel_statistics,
     draw,
-    draw_statistics,
+    fitted,
     page_count,
-    parse_channels,
 )
 from hookviz.widget._layer_tree import shape_text
 
-__all__ = ["FOR_SOME_LAYERS", "PICTURE_BYTES", "Origin", "PaintBox", "Painted", "draw_card"]
-
 PICTURE_BYTES = 96_000_000
 """PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
-
-FOR_SOME_LAYERS: dict[str, Any] = {
-    "overlay": False,
-    "summary": "none",
-    "channels": None,
-    "hide_dead": False,
-    "order": "index",
-}
-"""Options that only some layers can follow, with the value that all can."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +43,10 @@ class Origin:
     facts: FigureFacts = field(default_factory=FigureFacts)
     background: NDArray[np.uint8] | None = None
     categories: tuple[str, ...] = ()
+
+
+NOWHERE = Origin()
+"""Of values that nothing is known of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +65,11 @@ class Painted:
 
 
 def draw_card(
-    activation: Activation, options: GridOptions, origin: Origin, *, statistics: bool = False
+    activation: Activation, options: GridOptions, origin: Origin
 ) -> tuple[Drawing, RenderError | None]:
-    """A card's drawing: the maps, or the statistics of the channels.
+    """A card's drawing.
 
-    One view serves all cards, but some choices make sense for some layers only (channel 64, an
-    overlay of a vector): a card leaves out those that its layer cannot follow.
+    One view serves all cards: a card leaves out what its layer cannot follow, see `fitted`.
 
     Returns:
         The drawing, and why a choice was left out; None where all were followed.
@@ -90,42 +77,29 @@ def draw_card(
     Raises:
         RenderError: The activation cannot be drawn in any such way.
     """
-    try:
-        return _draw(activation, options, origin, statistics), None
-    except RenderError as error:
-        refusal = error
-    chosen = {n: v for n, v in FOR_SOME_LAYERS.items() if getattr(options, n) != v}
-    ways: list[dict[str, Any]] = [{name: plain} for name, plain in chosen.items()]
-    if refusal.code == "no-such-channel" and options.channels is not None:
-        last = int(str(refusal.details["last"]))
-        there = tuple(c for c in parse_channels(options.channels) if c <= last)
-        ways = [{"channels": there}, *ways] if there else ways
-    for fewer in (*ways, chosen):
-        reduced = options.replace(**fewer)
-        try:
-            # Fewer channels have fewer pages.
-            page = min(options.page, page_count(activation, reduced, facts=origin.facts) - 1)
-            return _draw(activation, reduced.replace(page=page), origin, statistics), (
-                refusal if fewer else None
+    facts = origin.facts
+
+    def drawn(chosen: GridOptions) -> Drawing:
+        wanted = chosen.show_input or chosen.overlay is not False
+        image = origin.background if wanted else None
+
+        def page(number: int) -> Drawing:
+            options = chosen.replace(page=number)
+            return draw(
+                activation, options, facts=facts, background=image, categories=origin.categories
             )
+
+        try:
+            return page(chosen.page)
         except RenderError:
-            continue
-    raise refusal
+            # Fewer channels have fewer pages.
+            last = page_count(activation, chosen, facts=facts) - 1
+            if last >= chosen.page:
+                raise
+            return page(last)
 
-
-def _draw(
-    activation: Activation, options: GridOptions, origin: Origin, statistics: bool
-) -> Drawing:
-    if statistics:
-        return draw_statistics(activation, options, facts=origin.facts)
-    wanted = options.show_input or options.overlay is not False
-    return draw(
-        activation,
-        options,
-        facts=origin.facts,
-        background=origin.background if wanted else None,
-        categories=origin.categories,
-    )
+    drawing, _, refusal = fitted(options, drawn)
+    return drawing, refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,14 +136,7 @@ class PaintBox:
         with self._lock:
             return sum(len(kept.painted.png) for kept in self._kept.values())
 
-    def paint(
-        self,
-        activation: Activation,
-        options: GridOptions,
-        origin: Origin,
-        *,
-        statistics: bool = False,
-    ) -> Painted:
+    def paint(self, activation: Activation, options: GridOptions, origin: Origin) -> Painted:
         """A card's picture, painted or kept from before; see `draw_card`.
 
         Raises:
@@ -177,13 +144,13 @@ class PaintBox:
         """
         # A run's records are made anew at its end around the tensors that arrived before it.
         what = (activation.label, activation.module_type, activation.axes)
-        key = (id(activation.tensor), what, id(origin), options, statistics)
+        key = (id(activation.tensor), what, id(origin), options)
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and kept.shows(activation.tensor, origin):
                 self._kept.move_to_end(key)
                 return kept.painted
-        drawing, refusal = draw_card(activation, options, origin, statistics=statistics)
+        drawing, refusal = draw_card(activation, options, origin)
         png = drawing.png_bytes(compress_level=1)
         width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
         title = f"{activation.label} {activation.module_type}"
@@ -249,5 +216,5 @@ def _span(
             found = channel_statistics(activation, facts=origin.facts)
         except RenderError:
             return None, None
-        low, high = found.low, found.high
+        low, high = found.whole or (math.nan, math.nan)
     return (None, None) if math.isnan(low) or math.isnan(high) else (low, high)

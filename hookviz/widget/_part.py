@@ -1,7 +1,6 @@
 """What all widgets of the app have in common: messages, and a place where errors are shown.
 
-In: custom messages {"type": …} of a page. Out: calls of the handlers in the widget's table, errors
-on screen. Must not know: layers, images, runs.
+A page sends custom messages {"type": …}; each is answered by a handler in the widget's table.
 
 The rule that keeps page and Python in one state:
 
@@ -28,8 +27,6 @@ import traitlets
 from hookviz.errors import HookvizError
 from hookviz.widget._messages import arguments_of
 
-__all__ = ["Handlers", "Part", "problem"]
-
 Handlers = Mapping[str, Callable[..., Any]]
 
 _LONGEST = 20_000
@@ -49,7 +46,7 @@ def problem(
     Returns:
         ``message`` (one sentence), ``remedy``, ``traceback``, ``code`` and ``details`` of a
         `HookvizError`, ``number`` (no two are alike, so that a page hears of the same error
-        twice) and, where given, ``action`` and ``field``.
+        twice), ``action`` and ``field``.
 
     Examples:
         >>> problem(ValueError("no"))["message"]
@@ -57,10 +54,8 @@ def problem(
     """
     shown: dict[str, Any] = {}
     if isinstance(error, HookvizError):
-        shown["message"], shown["remedy"] = error.message, error.remedy or ""
-        if error.code:
-            shown["code"] = error.code
-            shown["details"] = {name: str(value) for name, value in error.details.items()}
+        shown["message"], shown["remedy"], shown["code"] = error.message, error.remedy, error.code
+        shown["details"] = {name: str(value) for name, value in error.details.items()}
     elif isinstance(error, KeyboardInterrupt):
         shown["message"] = "The kernel was interrupted."
         shown["remedy"] = "The app goes on: try again."
@@ -68,13 +63,9 @@ def problem(
         line = (str(error).strip().splitlines() or ["no message"])[0]
         shown["message"] = f"{type(error).__name__}: {line}".rstrip(".") + "."
         shown["remedy"] = "The app goes on. The details say where it happened."
-    shown["traceback"] = "".join(traceback.format_exception(error))[-_LONGEST:]
-    shown["number"] = next(_NUMBERS)
-    if action:
-        shown["action"] = action
-    if field:
-        shown["field"] = field
-    return shown
+    trace = "".join(traceback.format_exception(error))[-_LONGEST:]
+    number = next(_NUMBERS)
+    return {**shown, "traceback": trace, "number": number, "action": action, "field": field}
 
 
 class Part(anywidget.AnyWidget):
@@ -85,6 +76,9 @@ class Part(anywidget.AnyWidget):
         page_writes: The traits that a page may set.
         lock: Held while the state changes, as messages, cells and the app's threads all change it.
             The parts of an app share one. Nothing waits for a thread while it holds it.
+        shows_alert: Gets the alerts that belong to no field (see `problem`; {} where one was
+            dismissed), so that an app of several parts has one place for them; None shows them
+            here.
     """
 
     alert = traitlets.Dict().tag(sync=True)
@@ -93,7 +87,7 @@ class Part(anywidget.AnyWidget):
 
     def __init__(self, **traits: Any) -> None:
         self.lock = threading.RLock()
-        self._shows_alert: Callable[[dict[str, Any]], None] | None = None
+        self.shows_alert: Callable[[dict[str, Any]], None] | None = None
         super().__init__(**traits)
 
     def open(self) -> None:
@@ -114,14 +108,6 @@ class Part(anywidget.AnyWidget):
 
     # ── problems
 
-    def show_alerts_in(self, show: Callable[[dict[str, Any]], None]) -> None:
-        """Has problems shown elsewhere, so that an app of several parts has one place for them.
-
-        Args:
-            show: Gets what `problem` gives, or {} where the alert was dismissed.
-        """
-        self._shows_alert = show
-
     def show_problem(
         self, error: BaseException, *, action: dict[str, str] | None = None, field: str = ""
     ) -> None:
@@ -135,17 +121,16 @@ class Part(anywidget.AnyWidget):
         self._show_alert(problem(error, action=action, field=field))
 
     def _show_alert(self, alert: dict[str, Any]) -> None:
-        if self._shows_alert is not None and not alert.get("field"):
-            self._shows_alert(alert)
+        if self.shows_alert is not None and not alert.get("field"):
+            self.shows_alert(alert)
         else:
             self.alert = alert
 
     def clear_problem(self) -> None:
         """Takes the shown error away."""
-        if self._shows_alert is not None:
-            self._shows_alert({})
-        if self.alert:
-            self.alert = {}
+        if self.shows_alert is not None:
+            self.shows_alert({})
+        self.alert = {}
 
     @contextlib.contextmanager
     def showing_problems(self) -> Iterator[None]:
@@ -173,31 +158,27 @@ class Part(anywidget.AnyWidget):
         with self.showing_problems():
             handler(**arguments_of(handler, content, buffers))
 
+    def page_value(self, _name: str, value: Any) -> Any:
+        """What is taken of a value that a page sets; the value itself where not overridden."""
+        return value
+
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Takes what a page set: traits of ``page_writes`` alone; the rest is sent back.
+        """Takes what a page set: traits of ``page_writes`` alone; whatever differs is sent back.
 
         Args:
             sync_data: Values by name of trait.
         """
-        taken = {n: v for n, v in sync_data.items() if n in self.page_writes}
-        refused = [n for n in sync_data if n in self.keys and n not in taken]
-        try:
-            if taken:
-                super().set_state(taken)
-        except Exception as error:  # noqa: BLE001 - shown to the user
-            refused += taken
-            self.show_problem(error)
-        if refused:
-            self.send_state(refused)
+        with self.showing_problems():
+            names = self.page_writes & sync_data.keys()
+            super().set_state({name: self.page_value(name, sync_data[name]) for name in names})
+        known = [name for name in sync_data if name in self.keys]
+        if differing := [name for name in known if getattr(self, name) != sync_data[name]]:
+            self.send_state(differing)
 
     def _answer(self) -> None:
         self.send({"type": "pong"})
 
     def _show_page_problem(self, message: str, remedy: str = "", details: str = "") -> None:
         # Found by the page itself, for example a file that is too large to be sent.
-        shown = {
-            "message": message[:1000],
-            "remedy": remedy[:1000],
-            "traceback": details[:_LONGEST],
-        }
-        self._show_alert({**shown, "number": next(_NUMBERS)})
+        shown = problem(HookvizError(message[:1000], remedy=remedy[:1000]))
+        self._show_alert({**shown, "traceback": details[:_LONGEST]})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +16,6 @@ from typing import Any
 from hookviz.activation import Activation
 from hookviz.run import Run
 from hookviz.widget._painting import Origin
-
-__all__ = ["TENSOR_BYTES", "Captured", "Results", "return_memory"]
 
 TENSOR_BYTES = 500_000_000
 """Bytes of captured tensors that are kept of layers that are not ticked any more."""
@@ -118,6 +117,9 @@ def return_memory(_cancelled: Any = None) -> None:
 
     glibc keeps what was freed on a thread in that thread's arena, and a run's tensors are freed
     on another thread than the one that took them: the process would seem to hold them still.
+    Widgets, figures and observers refer to each other, so Python's garbage is collected first.
+    That takes about 0.2 s with torch loaded, so it is for moments of rest.
     """
+    gc.collect()
     with contextlib.suppress(Exception):
         ctypes.CDLL(None).malloc_trim(0)

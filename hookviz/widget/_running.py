@@ -1,7 +1,6 @@
 """Running the model for the app: one run at a time, cancellable, nothing lost.
 
-In: the app's model, image and ticked layers. Out: results as they come, and a Run at the end.
-Must not know: how the page looks.
+Results are shown as they come, and the app gets a `Run` at the end.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +19,7 @@ from hookviz._text import shape_text
 from hookviz.activation import Activation
 from hookviz.capture import layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
-from hookviz.images import NetworkInput, network_input
+from hookviz.images import network_input
 from hookviz.models import LoadedModel, feed, find_input_size
 from hookviz.render import FigureFacts
 from hookviz.run import Run, failing_layer, run_model
@@ -29,10 +27,7 @@ from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
 from hookviz.widget._layer_tree import row_facts
 from hookviz.widget._painting import Origin
-from hookviz.widget._results import return_memory
 from hookviz.widget._worker import Cancelled
-
-__all__ = ["LARGE", "Expected", "Running", "expected_rows", "origin_of"]
 
 LARGE = 1_000_000_000
 """Bytes of activations above which the user is asked first."""
@@ -41,19 +36,16 @@ _AUTO_DELAY = 0.3
 _SHOW_INTERVAL = 0.1
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(NamedTuple):
     """What a run will give.
 
     Attributes:
         rows: By layer what `row_facts` gives; {} where it cannot be known.
-        sizes: Bytes of all calls by layer.
         order: Place in the order of execution of each "layer#call".
     """
 
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    order: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, dict[str, Any]]
+    order: dict[str, int]
 
 
 def expected_rows(
@@ -73,19 +65,24 @@ def expected_rows(
         args, kwargs = feed(model, torch.zeros(tuple(shape), device=model.device))
         found = layer_shapes(model.module, args, kwargs, cancelled=cancelled)
     except Exception:  # noqa: BLE001 - an estimate that fails is no fault: nothing is shown then
-        return Expected()
-    calls: dict[str, list[tuple[tuple[int, ...], int]]] = {}
-    order: dict[str, int] = {}
+        return Expected({}, {})
+    calls = dict.fromkeys(card_key(one.layer, one.call) for one in found)
+    return Expected(_rows_of(found), {key: place for place, key in enumerate(calls)})
+
+
+def _rows_of(found: Iterable[Any], *, ran: bool = False) -> dict[str, dict[str, Any]]:
+    """What `row_facts` gives by layer; of records with a layer, a call, a shape and a tensor."""
+    layers: dict[str, dict[int, list[Any]]] = {}
     for one in found:
-        of_layer = calls.setdefault(one.layer, [])
-        if one.call > len(of_layer):
-            of_layer.append((one.shape, one.tensor.nbytes))
-            order[card_key(one.layer, one.call)] = len(order)
-        else:  # a further tensor of the same call
-            first, size = of_layer[-1]
-            of_layer[-1] = first, size + one.tensor.nbytes
-    rows = {n: row_facts([s for s, _ in of], [b for _, b in of]) for n, of in calls.items()}
-    return Expected(rows, {name: sum(b for _, b in of) for name, of in calls.items()}, order)
+        layers.setdefault(one.layer, {}).setdefault(one.call, []).append(one)
+    return {
+        name: row_facts(
+            [leaves[0].shape for leaves in calls.values()],
+            [sum(leaf.tensor.nbytes for leaf in leaves) for leaves in calls.values()],
+            ran=ran,
+        )
+        for name, calls in layers.items()
+    }
 
 
 def origin_of(model: Any, picture: Any, received: Any) -> Origin:
@@ -118,7 +115,7 @@ class Running:
 
     Attributes:
         waiting: Why a layer that was asked for is not there, for its card, by layer.
-        expected: What a run will give, as far as that is known.
+        order: Place in the order of execution by "layer#call", as far as it is foreseen.
         promised: Whether the cell that displays the app waits for a run.
     """
 
@@ -126,7 +123,7 @@ class Running:
         self._app = app
         self.waiting: dict[str, str] = {}
         self.promised = False
-        self.expected = Expected()
+        self.order: dict[str, int] = {}
         self._sized: weakref.ref[LoadedModel] | None = None
 
     def why_not(self) -> str:
@@ -142,8 +139,8 @@ class Running:
 
     def expected_bytes(self) -> int:
         """Bytes that the ticked layers will take; 0 where that is not known."""
-        sizes = self.expected.sizes
-        return sum(sizes.get(name, 0) for name in self._app.tree.selected)
+        tree = self._app.tree
+        return sum(sum(tree.facts.get(name, {}).get("b", ())) for name in tree.selected)
 
     def expect_soon(self) -> None:
         """Has the layers' shapes found out without a run."""
@@ -151,11 +148,10 @@ class Running:
         model: LoadedModel | None = app.model
         if model is None:
             return
-        given: NetworkInput | None = None
+        shape: Sequence[int] = (1, 3, *(app.image_input.preprocessing.crop or (224, 224)))
         with contextlib.suppress(Exception):
-            given = app.image_input.network_input()
-        side = app.image_input.preprocessing.crop or (224, 224)
-        shape = tuple(given.tensor.shape) if given is not None else (1, 3, *side)
+            if given := app.image_input.network_input():
+                shape = given.tensor.shape
 
         def task(cancelled: Cancelled) -> None:
             self._find_size(model, cancelled)
@@ -163,7 +159,7 @@ class Running:
             if cancelled():
                 app.jobs.later("expect", task)  # after the run, which goes first
             elif app.model is model and found.rows:
-                self.expected = found
+                self.order = found.order
                 # What a run found out is truer than what was foreseen.
                 known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
                 app.tree.facts = {**found.rows, **known}
@@ -194,21 +190,21 @@ class Running:
             Whether it was started.
         """
         app = self._app
-        self.stop_waiting()
+        app.jobs.forget("auto")
         if self.why_not():
             app.refresh_reasons()
             return False
         size = self.expected_bytes()
         if size > LARGE and not anyway:
             count = len(app.tree.selected)
-            app.ask_large(
-                f"The {count} ticked layers will take about {size / 1e9:.1f} GB of memory."
-            )
+            gigabytes = f"{size / 1e9:.1f} GB"
+            app.ask_large(f"The {count} ticked layers will take about {gigabytes} of memory.")
             return False
         layers = list(app.tree.selected)
+        shown = {"total": len(layers), "unit": "layers"}
         with app.lock:
-            text = f"Running {app.model.name} …"
-            if not app.begin("running", text, partial(self._run, layers), len(layers), "layers"):
+            task = partial(self._run, layers)
+            if not app.begin("running", f"Running {app.model.name} …", task, **shown):
                 return False
             self.waiting = dict.fromkeys(layers, "Waiting for the run.")
             app.show_results()
@@ -216,15 +212,10 @@ class Running:
 
     def soon(self) -> None:
         """Has a run started shortly, where runs are automatic; the last call counts."""
-        self.stop_waiting()
         app = self._app
-        if not app.auto_run or self.why_not():
-            return
-        app.jobs.later("auto", self._start_if_needed, _AUTO_DELAY)
-
-    def stop_waiting(self) -> None:
-        """Forgets an automatic run that has not begun."""
-        self._app.jobs.forget("auto")
+        app.jobs.forget("auto")
+        if app.auto_run and not self.why_not():
+            app.jobs.later("auto", self._start_if_needed, _AUTO_DELAY)
 
     def _start_if_needed(self, _cancelled: Any) -> None:
         app = self._app
@@ -259,7 +250,8 @@ class Running:
                 app.results.put(so_far, origin)
                 app.show_results()
                 done = len({a.layer for a in so_far})
-                app.set_status(f"Running {model.name} …", None, done, len(layers), unit="layers")
+                text = f"Running {model.name} …"
+                app.set_status(text, done=done, total=len(layers), unit="layers")
 
         def arrive(activation: Activation) -> None:
             arrived.append(activation)
@@ -298,37 +290,19 @@ class Running:
             else:
                 verb = "was cancelled" if isinstance(run.error, RunCancelled) else "failed"
                 self.waiting = dict.fromkeys(layers, f"The run {verb} before this layer.")
-            self._add_facts(run)
+            facts = _rows_of((a for a in run.activations if a.kind == "output"), ran=True)
+            if run.error is None:
+                facts |= {name: row_facts(reason=reason) for name, reason in run.missing.items()}
+            app.tree.add_facts(facts)
             app.take_run(run)
             self._conclude(run, len(layers))
-        app.jobs.later("memory", return_memory)
+        app.return_memory_soon()
 
     def _drop(self) -> None:
         """Ends a run that came to nothing, or whose model is not the app's any more."""
         self.waiting = {}
-        self._app.set_status("Cancelled.", "idle", outcome="cancelled")
+        self._app.end("Cancelled.", "cancelled")
         self._app.show_results()
-
-    def _add_facts(self, run: Run) -> None:
-        facts: dict[str, dict[str, Any]] = {}
-        for name in run.layers:
-            calls: dict[int, list[Activation]] = {}
-            for activation in run.activations:
-                if activation.layer == name and activation.kind == "output":
-                    calls.setdefault(activation.call, []).append(activation)
-            if not calls:
-                continue
-            facts[name] = row_facts(
-                [leaves[0].shape for leaves in calls.values()],
-                [
-                    sum(a.tensor.numel() * a.tensor.element_size() for a in leaves)
-                    for leaves in calls.values()
-                ],
-                ran=True,
-            )
-        if run.error is None:
-            facts |= {name: row_facts(reason=reason) for name, reason in run.missing.items()}
-        self._app.tree.add_facts(facts)
 
     def _conclude(self, run: Run, asked: int) -> None:
         app, error, done = self._app, run.error, len(run.layers)
@@ -337,11 +311,11 @@ class Running:
         kept = f"{done} of {layers} {verbs}." if done else "no layer was captured."
         if error is None:
             layers = "1 layer" if done == 1 else f"{done} layers"
-            app.set_status(f"Done in {run.seconds:.2f} s: {layers}.", "idle", outcome="ok")
+            app.end(f"Done in {run.seconds:.2f} s: {layers}.")
         elif isinstance(error, RunCancelled):
-            app.set_status(f"Cancelled: {kept}", "idle", outcome="cancelled")
+            app.end(f"Cancelled: {kept}", "cancelled")
         else:
-            app.set_status(f"Failed: {kept}", "idle", outcome="failed")
+            app.end(f"Failed: {kept}", "failed")
             action = None
             if isinstance(error, DeviceError) and app.model.device.type != "cpu":
                 action = {"label": "Run on the CPU", "do": "retry-cpu"}
@@ -353,14 +327,13 @@ def _explained(run: Run, error: BaseException, kept: str | None) -> BaseExceptio
     if isinstance(error, HookvizError):
         return error
     layer = failing_layer(run.model.module, error)
-    where = f"in layer '{layer}'" if layer else f"of {run.model.name}"
-    kind = ""
+    where = f"of {run.model.name}"
     if layer:
-        kind = f" ({type(run.model.module.get_submodule(layer)).__name__})"
+        where = f"in layer '{layer}' ({type(run.model.module.get_submodule(layer)).__name__})"
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     shape = shape_text(run.input.tensor.shape)
     explained = CaptureError(
-        f"The forward failed {where}{kind} for an input of {shape}: {line}.",
+        f"The forward failed {where} for an input of {shape}: {line}.",
         remedy=kept,
         # Where nothing says what the module takes, the size may be the fault.
         code="size-unknown" if run.model.passed_in and run.model.preprocess is None else "",

@@ -1,8 +1,5 @@
 """The picture that a saved notebook shows where no kernel runs.
 
-In: the last result's grids. Out: an image output beside the app's. Must not know: how grids are
-drawn, runs, models.
-
 A widget without its kernel is an error text in the notebook. Two more outputs stand behind the
 app's own: a style that hides that text, and hides the picture while the app is alive; and the
 picture, replaced under its display id once the grids have not changed for half a second.
@@ -17,8 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image
-
-__all__ = ["Still", "show", "still_picture"]
 
 WIDTH = 900
 _HEIGHT = 1800
@@ -82,8 +77,7 @@ def show(data: dict[str, Any], **options: Any) -> None:
     """
     from IPython.display import display
 
-    plain: Any = display  # IPython's own has no types
-    plain(data, raw=True, **options)
+    display(data, raw=True, **options)  # type: ignore[no-untyped-call]
 
 
 def _publisher() -> Any:
@@ -105,10 +99,7 @@ def still_picture(pngs: Sequence[bytes]) -> bytes:
     height = 0
     for png in pngs:
         image = Image.open(io.BytesIO(png)).convert("RGB")
-        if image.width > WIDTH:
-            image = image.resize(
-                (WIDTH, round(image.height * WIDTH / image.width)), Image.Resampling.LANCZOS
-            )
+        image.thumbnail((WIDTH, image.height), Image.Resampling.LANCZOS, reducing_gap=None)
         if parts and height + _GAP + image.height > _HEIGHT:
             break
         height += image.height + (_GAP if parts else 0)

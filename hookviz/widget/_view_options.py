@@ -1,7 +1,6 @@
 """The view controls and the drawing options that they stand for.
 
-In: what the user chose, as texts and numbers of a page. Out: checked GridOptions. Must not know:
-widgets, activations.
+What the user chose comes as texts and numbers of a page, and becomes checked GridOptions.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from typing import Any
 
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions
-
-__all__ = ["VIEW_CHOICES", "changed_options", "view_of"]
 
 VIEW_CHOICES: dict[str, Any] = {
     "cmaps": [
@@ -27,13 +24,7 @@ VIEW_CHOICES: dict[str, Any] = {
         ["percentile", "1–99 %"],
         ["fixed", "fixed"],
     ],
-    "orders": [
-        ["index", "index"],
-        ["mean", "mean"],
-        ["max", "max"],
-        ["variance", "variance"],
-        ["sparsity", "sparsity"],
-    ],
+    "orders": ["index", "mean", "max", "variance", "sparsity"],
 }  # fmt: skip
 _NAMES = (
     "cmap", "scale", "order", "per_page", "channels", "summary", "hide_dead", "overlay",
@@ -49,10 +40,8 @@ def view_of(options: GridOptions) -> dict[str, Any]:
         '0,3'
     """
     view = {name: getattr(options, name) for name in _NAMES}
-    channels = view["channels"]
-    if channels is not None and not isinstance(channels, str):
-        view["channels"] = ",".join(str(c) for c in channels)
-    view["channels"] = view["channels"] or ""
+    channels = options.channels or ""
+    view["channels"] = channels if isinstance(channels, str) else ",".join(map(str, channels))
     view["overlay"] = options.opacity > 0
     for name in ("vmin", "vmax"):
         view[name] = "" if view[name] is None else f"{view[name]:.6g}"
@@ -98,16 +87,15 @@ def changed_options(
         for name, start in (("vmin", low), ("vmax", high)):
             if wanted.get(name, getattr(options, name)) is None:
                 wanted[name] = start
-    elif scale not in ("fixed", "shared"):
+    elif scale != "shared":
         wanted["vmin"] = wanted["vmax"] = None
     return options.replace(**wanted)
 
 
 def _value(name: str, text: Any) -> float | None:
-    if text is None or str(text).strip() == "":
-        return None
+    plain = "" if text is None else str(text).strip()
     try:
-        return float(str(text).replace("−", "-").replace(",", "."))
+        return float(plain.replace("−", "-").replace(",", ".")) if plain else None
     except ValueError:
         word = "Lowest" if name == "vmin" else "Highest"
         raise RenderError(

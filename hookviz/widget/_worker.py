@@ -23,12 +23,13 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-__all__ = ["Cancelled", "Task", "Worker"]
-
 Cancelled = Callable[[], bool]
 Task = Callable[[Cancelled], object]
 
-_EXIT_SECONDS = 0.8
+# Seconds at interpreter exit in which a job may end by its cancel flag, and in which an exception
+# may end it.
+_EXIT_BY_FLAG = 0.5
+_EXIT_BY_ERROR = 0.3
 _LONGEST_COMPUTATION = 60.0
 
 
@@ -237,7 +238,7 @@ _exiting = False
 def _end_threads() -> None:
     """Ends all threads, whatever they are doing.
 
-    A job that looks at its cancel flag ends by that; Python code that does not gets an exception
+    A job that looks at its cancel flag ends by that; Python code that does not gets one exception
     at its next instruction. What is left then is one call into C: a computation is waited for, as
     torch must not come back to an interpreter that is gone; a thread that only sleeps (a socket,
     a lock) can be left behind.
@@ -246,18 +247,27 @@ def _end_threads() -> None:
     _exiting = True
     for worker in list(_workers):
         worker.end()
-    end = time.monotonic() + _EXIT_SECONDS
-    while (alive := [t for t in list(_threads) if t.is_alive()]) and time.monotonic() < end:
-        alive[0].join(0.02)
-        for thread in alive:
-            if thread.is_alive() and thread.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
-                )
+    alive = _wait_for(list(_threads), _EXIT_BY_FLAG)
+    # Once each: a second one would break what the first one has begun to put in order. That an
+    # exception comes between opening a file and entering its `with` is why the flag comes first.
+    for thread in alive:
+        if thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+            )
+    alive = _wait_for(alive, _EXIT_BY_ERROR)
     end = time.monotonic() + _LONGEST_COMPUTATION
     for thread in alive:
         while thread.is_alive() and _computes(thread) and time.monotonic() < end:
             thread.join(0.05)
+
+
+def _wait_for(threads: list[threading.Thread], seconds: float) -> list[threading.Thread]:
+    """Waits for the end of some threads; those that are left after so many seconds."""
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return [thread for thread in threads if thread.is_alive()]
 
 
 def _computes(thread: threading.Thread) -> bool:

@@ -184,8 +184,9 @@ RAISED: dict[str, Case] = {
     "feature_grid: not drawable": (
         lambda net, once, tmp: render.feature_grid(torch.zeros(1, 1, 1, 1, 1, 1)),
         RenderError, ""),
-    "single_channel: no such channel": (
-        lambda net, once, tmp: render.single_channel(MAPS, 3), RenderError, "3"),
+    "SingleChannels.images: no such channel": (
+        lambda net, once, tmp: list(render.SingleChannels(MAPS, GridOptions()).images([3])),
+        RenderError, "3"),
     "read_png_facts: not hookviz's": (
         lambda net, once, tmp: export.read_png_facts(b"\x89PNG"), ExportError, ""),
     "zip_export: no folder": (

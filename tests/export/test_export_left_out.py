@@ -15,7 +15,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
-from hookviz.export import ExportStopped, RunFacts, read_png_facts, write_export, zip_export
+from hookviz.export import (
+    ExportStopped,
+    RunFacts,
+    read_png_facts,
+    reproduce_png,
+    write_export,
+    zip_export,
+)
+from hookviz.render import GridOptions
 
 Make = Callable[..., Activation]
 pytestmark = [
@@ -243,3 +251,68 @@ def test_a_zip_of_no_path_is_one_sentence(tmp_path: Path, choice: dict[str, Any]
     (tmp_path / "a").write_bytes(b"1")
     with pytest.raises(ExportError, match="it must be a path"):
         zip_export(**({"folder": tmp_path} | choice))
+
+
+FEW = torch.rand(1, 3, 4, 4)
+MANY = torch.rand(1, 9, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("choice", "odd", "good", "shown"),
+    [
+        ({"channels": "1,7"}, FEW, MANY, "1"),
+        ({"channels": (7, 8)}, FEW, MANY, "0-2"),
+        ({"order": "similarity:8"}, FEW, MANY, "0-2"),
+        ({"hide_dead": True}, torch.zeros(1, 3, 4, 4), MANY, "0-2"),
+        ({"overlay": True}, torch.rand(1, 3), MANY, "0-2"),
+        ({"channels": "1,7", "overlay": True}, torch.rand(1, 3), MANY, "1"),
+    ],
+)
+@pytest.mark.parametrize("form", ["grids", "svg"])
+def test_a_choice_that_one_layer_cannot_follow_is_left_out_for_it_and_noted(
+    tmp_path: Path, facts: RunFacts, record: Make, choice: dict[str, Any], odd: torch.Tensor,
+    good: torch.Tensor, shown: str, form: str,
+) -> None:  # fmt: skip
+    options = GridOptions(**choice)
+    activations = [record("odd", odd, order=1), record("good", good, order=2)]
+    result = write_export(facts, activations, tmp_path, what=form, options=options)
+    few, many = json.loads(result.manifest.read_text())["layers"]
+    assert len(few["files"]) == len(many["files"]) == 1
+    assert [note for note in few["notes"] if "does not follow every choice" in note]
+    assert not [note for note in many["notes"] if "follow" in note]
+    assert any(note.startswith("odd: the grid does not follow") for note in result.notes)
+    if form == "grids":
+        path = result.folder / few["files"][0]
+        assert read_png_facts(path)["channels"] == shown
+        assert reproduce_png(path, lambda _facts, _layers: (facts, activations)).identical
+
+
+def test_pages_are_those_of_the_channels_that_a_layer_has(
+    tmp_path: Path, facts: RunFacts, record: Make
+) -> None:
+    options = GridOptions(channels="0-8", per_page=2)
+    activations = [record("few", FEW, order=1), record("many", MANY, order=2)]
+    result = write_export(facts, activations, tmp_path, options=options)
+    assert [path.name.rpartition("_")[2] for path in result.files] == [
+        "p1of2.png", "p2of2.png", "p1of5.png", "p2of5.png", "p3of5.png", "p4of5.png", "p5of5.png",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choice", "part"),
+    [
+        ({"channels": "9-12"}, "channels names 9"),
+        ({"order": "similarity:64"}, "similarity:64"),
+    ],
+)
+def test_a_choice_that_no_layer_can_follow_is_refused(
+    tmp_path: Path, facts: RunFacts, record: Make, choice: dict[str, Any], part: str
+) -> None:
+    activations = [record("few", FEW, order=1), record("many", MANY, order=2)]
+    options = GridOptions(**choice)
+    with pytest.raises(RenderError, match=part):
+        write_export(facts, activations, tmp_path, options=options)
+    assert list(tmp_path.iterdir()) == []
+    result = write_export(facts, activations, tmp_path, what={"grids", "contact"}, options=options)
+    assert [path.name for path in result.files] == ["000_contact_p1of1.png"]
+    assert [note for note in result.notes if "no grid: " in note and part in note]

@@ -16,17 +16,17 @@ from PIL import Image
 
 from hookviz.errors import ExportError
 from hookviz.export import read_png_facts
-from hookviz.export._png import encoded_png, open_png, text_chunks, texts_of
+from hookviz.export._png import encoded_png, open_png, png_info
 
 WRITTEN = {"Software": "hookviz 0.1.0", "record": "{}"}
 
 
 def read_texts(png: bytes) -> dict[str, str]:
-    return texts_of(open_png(png, "the picture"))
+    return {key: str(text) for key, text in open_png(png)[0].info.items()}
 
 
 def encoded(texts: dict[str, str]) -> bytes:
-    return encoded_png(np.zeros((2, 3, 3), np.uint8), texts)
+    return encoded_png(np.zeros((2, 3, 3), np.uint8), png_info(texts))
 
 
 def plain_png(size: tuple[int, int] = (3, 2), **save) -> bytes:
@@ -37,6 +37,10 @@ def plain_png(size: tuple[int, int] = (3, 2), **save) -> bytes:
 
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def text_chunks(texts: dict[str, str]) -> bytes:
+    return b"".join(chunk(kind, data) for kind, data, *_ in png_info(texts).chunks)
 
 
 def png_with(*chunks: bytes) -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from PIL.PngImagePlugin import PngInfo
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export import RunFacts, kinds_in, read_png_facts, reproduce_png, write_export
-from hookviz.export._png import _chunk, text_chunks
+from hookviz.export._png import png_info
 from hookviz.render import GridOptions
 
 Make = Callable[..., Activation]
@@ -306,9 +308,14 @@ def test_damaged_options_are_one_sentence(
         reproduce_png(data, Again(facts, activations))
 
 
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
 def with_chunks(png: bytes, texts: Mapping[str, str]) -> bytes:
     """The same file with these texts, whether or not its pixels can be decoded."""
-    return png[:33] + text_chunks(texts) + png[33:]
+    chunks = (chunk(kind, data) for kind, data, *_ in png_info(texts).chunks)
+    return png[:33] + b"".join(chunks) + png[33:]
 
 
 def test_a_picture_too_large_to_compare_is_refused_before_it_is_decoded(
@@ -345,5 +352,5 @@ def _with_pixels(packed: bytes | None) -> bytes:
     data = file.getvalue()
     start = data.index(b"IDAT") - 4
     end = data.index(b"IEND") - 4
-    chunk = b"" if packed is None else _chunk(b"IDAT", packed)
-    return data[:start] + chunk + data[end:]
+    inside = b"" if packed is None else chunk(b"IDAT", packed)
+    return data[:start] + inside + data[end:]

@@ -18,7 +18,7 @@ from PIL import Image
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, RenderError
 from hookviz.export import RunFacts, draw_activation, read_png_facts, write_export
-from hookviz.render import GridOptions, single_channel
+from hookviz.render import GridOptions, SingleChannels
 
 Make = Callable[..., Activation]
 EVERYTHING = {"grids", "channels", "values", "contact", "input"}
@@ -267,9 +267,8 @@ def test_single_channels_have_the_colors_of_the_grids_tiles(
     for path, place in zip(sorted(result.files), drawing.places, strict=True):
         channel = int(read_png_facts(path)["channels"])
         picture = np.asarray(Image.open(path).convert("RGB"))
-        theirs = single_channel(activation, channel, options)
-        if theirs.ndim == 2:
-            theirs = np.stack((theirs,) * 3, axis=2)
+        layer = SingleChannels(activation, options)
+        theirs = next(layer.images([channel])).rgb(layer.table)
         assert np.array_equal(picture, theirs)
         top, left, height, width = place
         factor = height // 6

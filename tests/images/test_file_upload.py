@@ -10,38 +10,6 @@ from PIL import Image
 
 from hookviz.errors import ImageError
 from hookviz.images import read_image
-from hookviz.images._read import uploaded_files
-
-
-def test_version_8():
-    value = (
-        {"name": "dir/a.png", "type": "image/png", "size": 3, "content": memoryview(b"abc")},
-        {"name": "b.png", "content": memoryview(bytearray(b"d"))},
-    )
-    assert uploaded_files(value) == [("a.png", b"abc"), ("b.png", b"d")]
-    assert uploaded_files(list(value)) == uploaded_files(value)
-
-
-def test_version_7():
-    details = {"name": "a.png", "type": "image/png", "size": 3}
-    value = {"a.png": {"metadata": details, "content": b"abc"}, "b.png": {"content": b"d"}}
-    assert uploaded_files(value) == [("a.png", b"abc"), ("b.png", b"d")]
-
-
-@pytest.mark.parametrize("value", [(), {}, [], None])
-def test_an_empty_value_is_no_file(value):
-    assert uploaded_files(value) == []
-
-
-def test_file_without_bytes_gets_advice():
-    with pytest.raises(ImageError, match=r"'a\.png' arrived without its bytes.*10 MB"):
-        uploaded_files(({"name": "a.png", "content": None},))
-
-
-@pytest.mark.parametrize("value", ["abc", b"abc", 3, ("abc",), SimpleNamespace()])
-def test_other_values_are_refused(value):
-    with pytest.raises(ImageError, match="upload"):
-        uploaded_files(value)
 
 
 def picture_bytes() -> bytes:
@@ -53,7 +21,7 @@ def picture_bytes() -> bytes:
 @pytest.mark.parametrize("version", ["8", "8, a file", "8, as a list", "7", "7, a file"])
 def test_an_uploads_value_is_read_as_a_picture(version):
     data = picture_bytes()
-    new = {"name": "a.png", "type": "image/png", "size": len(data), "content": memoryview(data)}
+    new = {"name": "dir/a.png", "type": "image/png", "size": 9, "content": memoryview(data)}
     old = {"metadata": {"name": "a.png", "size": len(data)}, "content": data}
     value = {
         "8": (new,),
@@ -67,6 +35,12 @@ def test_an_uploads_value_is_read_as_a_picture(version):
     assert picture.image.getpixel((0, 0)) == (10, 20, 30)
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_the_bytes_of_an_upload_are_of_any_kind(kind):
+    data = picture_bytes()
+    assert read_image(({"name": "a.png", "content": kind(data)},)).sha256 == read_image(data).sha256
+
+
 @pytest.mark.parametrize("value", [(), {}, []])
 def test_an_upload_without_a_file_gets_advice(value):
     with pytest.raises(ImageError, match=r"No file has arrived.*10 MB.*drop the file"):
@@ -76,7 +50,25 @@ def test_an_upload_without_a_file_gets_advice(value):
 def test_an_upload_of_several_files_names_them():
     data = picture_bytes()
     with pytest.raises(ImageError, match=r"2 files in this upload: 'a\.png', 'b\.png'"):
-        read_image(tuple({"name": n, "content": data} for n in ("a.png", "b.png")))
+        read_image(tuple({"name": n, "content": data} for n in ("dir/a.png", "b.png")))
+    details = {"name": "a.png", "type": "image/png", "size": 3}
+    old = {"a.png": {"metadata": details, "content": data}, "b.png": {"content": data}}
+    with pytest.raises(ImageError, match=r"2 files in this upload: 'a\.png', 'b\.png'"):
+        read_image(old)
+
+
+@pytest.mark.parametrize(
+    "value", [({"name": "a.png", "content": None},), {"a.png": {"content": None}}]
+)
+def test_file_without_bytes_gets_advice(value):
+    with pytest.raises(ImageError, match=r"'a\.png' arrived without its bytes.*10 MB"):
+        read_image(value)
+
+
+@pytest.mark.parametrize("value", [3, ("abc",), SimpleNamespace()])
+def test_other_values_are_no_upload(value):
+    with pytest.raises(ImageError, match="is no image"):
+        read_image(value)
 
 
 def test_file_called_content_is_no_trap():

@@ -116,7 +116,8 @@ describe("app", () => {
     expect(model.sent.at(-1)).toMatchObject({ type: "action", do: "retry" });
     parts(el, "alert-action")[1].click();
     expect(part(el, "model-dialog").hidden).toBe(false);
-    model.hear({ type: "models", names: ["resnet50", "vgg16"], here: [], current: "vgg16" });
+    expect(model.sent.at(-1)).toMatchObject({ type: "models", search: "resnet50" });
+    model.hear({ type: "models", search: "resnet50", names: [["resnet50", false], ["wide_resnet50_2", false]], current: "vgg16" });
     expect(model.sent.at(-1)).toMatchObject({ type: "weights", model: "resnet50" });
     model.hear({ type: "weights", model: "resnet50", choices: [["auto", "automatic", ""], ["file", "a file of my own …", ""]] });
     expect(part(el, "model-weights").value).toBe("file");
@@ -144,14 +145,26 @@ describe("app", () => {
     model.change({ why_no_export: "Run the model first." });
     part(el, "zip").click();
     expect(model.sent.at(-1).type).toBe("export");
+    model.change({ why_no_export: "" });
+    for (const kind of ["export-grids", "export-svg", "export-pdf"]) part(el, kind).click();
+    part(el, "zip").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "zip", what: ["svg", "pdf", "channels"] });
   });
-  test("choosing a model: search, arrows, weights, load", () => {
+  const typed = (search, text) => {
+    search.value = text;
+    search.dispatchEvent(new Event("input"));
+    return tick(150);
+  };
+  test("choosing a model: search, arrows, weights, load", async () => {
     part(el, "model-button").click();
     expect(model.types()).toEqual(["models"]);
-    model.hear({ type: "models", names: ["vgg16", "resnet18", "resnet50"], current: "vgg16" });
+    model.hear({ type: "models", search: "", names: ["vgg16", "resnet18", "resnet50"].map((name) => [name, false]), current: "vgg16" });
+    expect(model.sent.at(-1)).toMatchObject({ type: "weights", model: "vgg16" });
     const search = el.querySelector('[aria-label="Search models"]');
-    search.value = "resnet";
-    search.dispatchEvent(new Event("input"));
+    await typed(search, "resnet");
+    expect(model.sent.at(-1)).toMatchObject({ type: "models", search: "resnet" });
+    model.hear({ type: "models", search: "", names: [["an answer to an older search", false]], current: "vgg16" });
+    model.hear({ type: "models", search: "resnet", names: [["resnet18", false], ["resnet50", false]], current: "vgg16" });
     expect(parts(el, "model-option").map((o) => o.dataset.name)).toEqual(["resnet18", "resnet50"]);
     press(search, "ArrowDown");
     model.hear({ type: "weights", model: "resnet50", choices: [["auto", "best", ""], ["none", "none", "Random."]] });
@@ -160,21 +173,22 @@ describe("app", () => {
     expect(model.sent.at(-1)).toMatchObject({ type: "load", model: "resnet50", weights: "none" });
     expect(part(el, "model-dialog").hidden).toBe(true);
   });
-  test("a name of timm's and a checkpoint's path can be typed; what is on this machine is marked", () => {
+  test("a name of timm's and a checkpoint's path can be typed; what is on this machine is marked", async () => {
     part(el, "model-button").click();
-    model.hear({ type: "models", names: ["resnet18", "vgg16"], here: ["vgg16"], current: "vgg16" });
+    model.hear({ type: "models", search: "", names: [["resnet18", false], ["vgg16", true]], current: "vgg16" });
     expect(parts(el, "model-option").map((o) => o.textContent)).toEqual(["resnet18", "vgg16on this machine"]);
     const search = el.querySelector('[aria-label="Search models"]');
-    for (const typed of ["timm:resnet10t", "~/runs/best.ckpt", "C:\\models\\net.pt"]) {
-      search.value = typed;
-      search.dispatchEvent(new Event("input"));
-      expect(parts(el, "model-option").map((o) => o.dataset.name)).toEqual([typed]);
+    for (const text of ["timm:resnet10t", "~/runs/best.ckpt", "C:\\models\\net.pt"]) {
+      await typed(search, text);
+      expect(model.sent.at(-1)).toMatchObject({ type: "models", search: text });
+      model.hear({ type: "models", search: text, names: [["timm:resnet10t.a1_in1k", false], [text, true]], current: "vgg16" });
+      expect(part(el, "model-list").querySelector('[aria-selected="true"]').dataset.name).toBe(text);
     }
     press(search, "Enter");
     expect(model.sent.at(-1)).toMatchObject({ type: "load", model: "C:\\models\\net.pt", weights: "auto" });
     part(el, "model-button").click();
-    search.value = "resnet99";
-    search.dispatchEvent(new Event("input"));
+    await typed(search, "resnet99");
+    model.hear({ type: "models", search: "resnet99", names: [], current: "vgg16" });
     expect(part(el, "model-list").textContent).toBe("No matching model.");
     expect(part(el, "model-load").getAttribute("aria-disabled")).toBe("true");
   });

@@ -4,7 +4,7 @@ import { factsText } from "../../hookviz/widget/js/gallery_card.js";
 import { bytesText, numberText } from "../../hookviz/widget/js/kit.js";
 import { FakeModel, part, parts, press } from "./fake_model.js";
 
-const CHOICES = { cmaps: ["auto", "magma"], scales: [["auto", "automatic"], ["fixed", "fixed"]], orders: [["index", "index"], ["mean", "mean"]] };
+const CHOICES = { cmaps: ["auto", "magma"], scales: [["auto", "automatic"], ["fixed", "fixed"]], orders: ["index", "mean"] };
 const card = (key, more = {}) => ({ key, layer: key.split("#")[0], call: Number(key.split("#")[1]), calls: 1, type: "Conv2d", state: "shown", reason: "", leaf: "", leaves: [], stale: false, collapsed: false, statistics: false, version: 1, ...more });
 const pixels = (key, more = {}) => ({ type: "pixels", key, version: 1, page: 0, pages: 8, width: 600, height: 400, shape: "512×14×14", low: -344.06, high: 361.13, dead: 0, channels: 512, bytes: 4e5, scale: "per layer", odd: "", alt: "maps", ...more });
 const PNG = [new DataView(new ArrayBuffer(8))];

@@ -16,7 +16,7 @@ from torchvision.models import VGG16_Weights, vgg16
 from hookviz.bundled import bundled_file
 from hookviz.errors import WeightsError
 from hookviz.models import LoadedModel, bundled_weights_ok, feed, load_model, predictions
-from hookviz.models._bundled import BUNDLED_FILE, read_bundled
+from hookviz.models._torchvision import BUNDLED_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,7 +99,9 @@ def test_the_files_header_carries_source_licence_and_credits() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "missing"])
-def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_one_sentence(
+    tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / BUNDLED_FILE
     if damage != "missing":
         shutil.copy(bundled_file("assets", BUNDLED_FILE), path)
@@ -107,8 +109,9 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, damage: str) -> None:
         if damage == "flip":
             content[len(content) // 2] ^= 1
         path.write_bytes({"cut": content[:-9], "empty": b""}.get(damage, bytes(content)))
+    monkeypatch.setattr("hookviz.models._torchvision.bundled_file", lambda *_: path)
     with pytest.raises(WeightsError) as caught:
-        read_bundled(path)
+        load_model("vgg16", weights="bundled")
     assert BUNDLED_FILE in str(caught.value)
     assert ("cannot be read" if damage == "missing" else "damaged") in str(caught.value)
 
@@ -117,7 +120,7 @@ def test_the_doctors_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert bundled_weights_ok()[0]
     (tmp_path / "x.safetensors").write_bytes(b"no")
     monkeypatch.setattr(
-        "hookviz.models._bundled.bundled_file", lambda *_: tmp_path / "x.safetensors"
+        "hookviz.models._torchvision.bundled_file", lambda *_: tmp_path / "x.safetensors"
     )
     ok, sentence = bundled_weights_ok()
     assert not ok

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookviz.errors import DeviceError, ModelError, WeightsError
-from hookviz.models import _devices, choose_device, load_model, out_of_memory
+from hookviz.models import _modules, choose_device, load_model, out_of_memory
 
 
 class Net(nn.Module):
@@ -183,7 +183,7 @@ def test_an_unknown_device(asked: str) -> None:
 
 
 def test_an_absent_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "_cuda_devices", lambda: 0)
+    monkeypatch.setattr(_modules, "_cuda_devices", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     for asked in ("cuda", "cuda:1", "mps", 0, torch.device("cuda")):
         with pytest.raises(DeviceError, match=r"This machine has no .*Use device='cpu'"):
@@ -192,7 +192,7 @@ def test_an_absent_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_device_beyond_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_devices, "_cuda_devices", lambda: 2)
+    monkeypatch.setattr(_modules, "_cuda_devices", lambda: 2)
     assert choose_device("auto") == torch.device("cuda", 0)
     assert choose_device("CUDA") == torch.device("cuda", 0)
     assert choose_device(1) == torch.device("cuda", 1)

@@ -17,7 +17,6 @@ from hookviz.render import (
     SingleChannels,
     channel_statistics,
     draw,
-    draw_statistics,
     page_count,
     shared_range,
 )
@@ -25,7 +24,7 @@ from hookviz.render import (
 WAYS = {
     "draw": lambda t: draw(t, GridOptions(order="mean", summary="mean,max,pca")).png_bytes(),
     "shrunk": lambda t: draw(t, GridOptions(width=200, channels="1,0", scale="percentile")),
-    "statistics": lambda t: draw_statistics(t).png_bytes(),
+    "statistics": lambda t: draw(t, GridOptions(figure="statistics")).png_bytes(),
     "channel statistics": channel_statistics,
     "single channels": lambda t: list(SingleChannels(t, GridOptions()).images([0])),
     "pages": page_count,
@@ -103,7 +102,7 @@ def test_what_can_be_read_is_drawn_in_every_way(make, way):
 def test_quantised_values_are_those_that_they_stand_for():
     tensor = torch.quantize_per_tensor(torch.rand(1, 4, 5, 5), 0.1, 0, torch.quint8)
     found = channel_statistics(tensor)
-    assert found.high == pytest.approx(float(tensor.dequantize().max()))
+    assert found.whole[1] == pytest.approx(float(tensor.dequantize().max()))
     assert "dequantised" in draw(tensor).notes
 
 
@@ -162,7 +161,7 @@ def test_a_figure_too_narrow_for_its_texts_is_refused_and_the_remedy_helps():
     for options in (GridOptions(width=1680, dpi=1200), GridOptions(width=333, dpi=200)):
         for tensor in (torch.rand(1, 4, 5, 5), torch.rand(1, 1), torch.rand(1, 400)):
             assert draw(tensor, options).png_bytes()
-            assert draw_statistics(tensor, options).png_bytes()
+            assert draw(tensor, options.replace(figure="statistics")).png_bytes()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -223,7 +222,7 @@ def drawn(tensor: torch.Tensor) -> list[bytes]:
         draw(tensor, everything).png_bytes(),
         draw(tensor, everything.replace(width=200, shrink="nearest", order="sparsity")).png_bytes(),
         draw(tensor, everything.replace(width=200, channels="2,0", order="variance")).png_bytes(),
-        draw_statistics(tensor, GridOptions(style="light")).png_bytes(),
+        draw(tensor, GridOptions(style="light", figure="statistics")).png_bytes(),
         draw(tensor[0, :, 0, 0][None], GridOptions(style="light")).png_bytes(),
     ]
 

@@ -7,6 +7,8 @@ import io
 import subprocess
 import sys
 import threading
+from functools import partial
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,12 +26,10 @@ from hookviz.render import (
     SingleChannels,
     channel_statistics,
     draw,
-    draw_statistics,
     feature_grid,
-    layer_statistics,
+    fitted,
     page_count,
     shared_range,
-    single_channel,
 )
 from hookviz.render._sheet import Sheet
 
@@ -61,7 +61,7 @@ def test_every_dtype_is_drawn(dtype):
     pixels = draw(tensor, GridOptions(cmap="gray")).pixels()[60:]
     assert np.abs(pixels.astype(int) - reference).max() <= 1
     channel_statistics(tensor)
-    draw_statistics(tensor)
+    draw(tensor, GridOptions(figure="statistics"))
 
 
 @pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"])
@@ -99,10 +99,10 @@ def test_values_beyond_the_next_dtype():
     assert "1.7e308" in drawing.scale
     for options in ("mean", "variance", "max", "sparsity", "similarity:0"):
         draw(wide, GridOptions(order=options, summary="mean,max,pca"))
-    draw_statistics(wide)
+    draw(wide, GridOptions(figure="statistics"))
     tiny = torch.tensor([0.0, 5e-324], dtype=torch.float64).reshape(1, 1, 1, 2)
     assert draw(tiny).vmax == 5e-324
-    draw_statistics(tiny)
+    draw(tiny, GridOptions(figure="statistics"))
 
 
 def test_vectors_are_bars_with_the_largest_named():
@@ -216,7 +216,7 @@ def test_a_layer_without_any_finite_value_is_drawn():
         assert "no value is finite" in said(drawing.figure)
         assert drawing.nan + drawing.posinf + drawing.neginf == 48
         draw(torch.full((1, 3), fill))
-        draw_statistics(torch.full((1, 3, 4, 4), fill))
+        draw(torch.full((1, 3, 4, 4), fill), GridOptions(figure="statistics"))
         draw(torch.full((1, 3, 4, 4), fill), GridOptions(scale="channel", summary="mean,max,pca"))
         draw(torch.full((1, 3, 4, 4), fill), GridOptions(scale="percentile", order="mean"))
 
@@ -475,14 +475,12 @@ def test_input_and_summary_tiles_stand_beside_the_grid():
 
 
 def test_mean_tile_is_the_mean_and_components_do_not_depend_on_the_solver():
-    from hookviz.render import extents
     from hookviz.render._measure import max_map, mean_map, principal_components
 
     maps = torch.randn(7, 5, 6)
-    found = extents(maps)
-    assert torch.allclose(mean_map(maps, found).float(), maps.mean(0), atol=1e-6)
+    assert torch.allclose(mean_map(maps).float(), maps.mean(0), atol=1e-6)
     assert torch.allclose(max_map(maps).float(), maps.amax(0))
-    scores, explained = principal_components(maps, found)
+    scores, explained = principal_components(maps)
     flat = (maps.double() - maps.double().mean((1, 2), keepdim=True)).flatten(1)
     singular = torch.linalg.svd(flat, full_matrices=False)
     share = (singular.S[:3] ** 2).sum() / (singular.S**2).sum()
@@ -492,9 +490,9 @@ def test_mean_tile_is_the_mean_and_components_do_not_depend_on_the_solver():
     assert torch.allclose(scores.flatten(1).abs(), expected.abs(), atol=1e-9)
     assert (scores.flatten(1).pow(3).sum(1) >= 0).all()
     # More places than channels and fewer take different ways to the same result.
-    wide = principal_components(maps.repeat(9, 1, 1), extents(maps.repeat(9, 1, 1)))[0]
+    wide = principal_components(maps.repeat(9, 1, 1))[0]
     assert torch.allclose(wide, scores * 3, atol=1e-9)
-    constant, nothing = principal_components(torch.ones(2, 3, 3), extents(torch.ones(2, 3, 3)))
+    constant, nothing = principal_components(torch.ones(2, 3, 3))
     assert (constant.abs().max(), nothing) == (0, 0.0)
 
 
@@ -506,8 +504,8 @@ def test_statistics_are_those_of_numpy():
     assert np.allclose(found.mean, values.mean((1, 2)))
     assert np.allclose(found.variance, values.var((1, 2)))
     assert np.allclose(found.zeros, (values == 0).mean((1, 2)))
-    assert found.minimum.tolist() == values.min((1, 2)).tolist()
-    assert found.maximum.tolist() == values.max((1, 2)).tolist()
+    assert found.low.tolist() == values.min((1, 2)).tolist()
+    assert found.high.tolist() == values.max((1, 2)).tolist()
     assert found.dead.tolist() == [False, False, True, False, False]
     assert found.layer_mean == pytest.approx(values.mean())
     assert found.layer_std == pytest.approx(values.std())
@@ -517,7 +515,7 @@ def test_statistics_are_those_of_numpy():
     found = channel_statistics(tensor)
     assert found.nan.tolist() == [1, 0, 0, 0, 0]
     assert found.mean[0] == pytest.approx(values[0].ravel()[1:].mean())
-    drawn = said(layer_statistics(tensor))
+    drawn = said(feature_grid(tensor, figure="statistics"))
     for part in ("minimum", "standard deviation", "1 of 5", "NaN", "1 in 1 channel"):
         assert part in drawn
 
@@ -529,15 +527,12 @@ def test_single_channels_of_a_layer_are_measured_once_and_alike():
     found = list(layer.images([1, 3]))
     assert [image.channel for image in found] == [1, 3]
     for image in found:
-        rgb = image.rgb(layer.table).repeat(2, 0).repeat(2, 1)
-        assert np.array_equal(rgb, single_channel(tensor, image.channel, options, 2))
-        assert rgb.shape == (8, 12, 3)
-    with pytest.raises(RenderError, match="factor is 0"):
-        single_channel(tensor, 0, factor=0)
+        rgb = image.rgb(layer.table)
+        (alone,) = SingleChannels(tensor, options).images([image.channel])
+        assert np.array_equal(rgb, alone.rgb(layer.table))
+        assert rgb.shape == (4, 6, 3)
     with pytest.raises(RenderError, match="0 to 4; channel 5 is not"):
-        single_channel(tensor, 5)
-    with pytest.raises(RenderError, match="single values"):
-        single_channel(torch.rand(1, 9), 0)
+        list(layer.images([5]))
 
 
 def test_the_tensor_is_left_as_it_was():
@@ -561,3 +556,28 @@ def test_a_dead_channel_is_told_by_a_sign_at_every_width_not_by_color_alone(widt
     sign = " dead" if width > 1000 else "†"
     assert {f"3{sign}", f"41{sign}"} <= set(written)
     assert "4" in written
+
+
+def test_what_one_layer_cannot_follow_is_left_out_and_no_more() -> None:
+    few = torch.rand(1, 3, 4, 4)
+    options = GridOptions(channels="0-1,7", order="mean", hide_dead=True, per_page=1)
+    pages, followed, refusal = fitted(options, partial(page_count, few))
+    assert (pages, followed) == (2, options.replace(channels=(0, 1)))
+    assert refusal is not None
+    assert refusal.code == "no-such-channel"
+    assert fitted(options.replace(channels="0"), partial(page_count, few))[2] is None
+    with pytest.raises(RenderError, match="no values"):
+        fitted(options, partial(page_count, torch.zeros(1, 0, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"overlay": True}, {"channels": "0,9"}, {"order": "similarity:1"}, {"hide_dead": True}],
+)
+def test_pages_are_counted_only_where_a_page_can_be_drawn(choice: dict[str, Any]) -> None:
+    vector, options = torch.zeros(1, 4), GridOptions(**choice)
+    with pytest.raises(RenderError) as drawn:
+        draw(vector, options, background=np.zeros((8, 8, 3), np.uint8))
+    with pytest.raises(RenderError) as counted:
+        page_count(vector, options)
+    assert str(drawn.value) == str(counted.value)

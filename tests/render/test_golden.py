@@ -17,7 +17,7 @@ from PIL import Image
 
 from hookviz._axes import KnownAxes, Places
 from hookviz.activation import Activation
-from hookviz.render import Drawing, FigureFacts, GridOptions, draw, draw_statistics
+from hookviz.render import Drawing, FigureFacts, GridOptions, draw
 
 GOLDEN = Path(__file__).parent / "golden"
 FACTS = FigureFacts(model="net", image="cat.png", trained=False, input_size=(24, 32))
@@ -79,7 +79,7 @@ def drawings() -> dict[str, object]:
             categories=[f"class {i}" for i in range(90)],
         ),
         "bars_few": lambda: draw(waves(1, 5), dark),
-        "statistics": lambda: draw_statistics(source(odd()), SMALL),
+        "statistics": lambda: draw(source(odd()), SMALL.replace(figure="statistics")),
     }
 
 

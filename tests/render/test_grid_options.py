@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hookviz.errors import RenderError
 from hookviz.render import GridOptions, parse_channels
-from hookviz.render._number_format import middle_ellipsis, value
 from hookviz.render._options import AXES, ORDERS, SUMMARIES
 from hookviz.render._sheet import ticks
+from hookviz.render._text import middle_ellipsis, value
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookviz.render import Flag, GridOptions, draw, single_channel, to_levels
+from hookviz.render import Flag, GridOptions, SingleChannels, draw, to_levels
 
 
 def levels_of(values: list[float], low: float, high: float, dtype=torch.float32):
@@ -217,12 +217,14 @@ def test_a_color_on_the_bar_is_the_color_in_the_map():
 
 def test_single_channels_are_one_pixel_per_activation():
     tensor = torch.arange(24.0).reshape(1, 2, 3, 4)
-    grey = single_channel(tensor, 1, GridOptions(cmap="gray"))
-    assert grey.shape == (3, 4)
-    assert grey.dtype == np.uint8
-    assert np.abs(grey.ravel() - np.arange(12, 24) / 23 * 255).max() <= 0.5
-    large = single_channel(tensor, 1, GridOptions(cmap="gray"), factor=3)
-    assert np.array_equal(large, np.kron(grey, np.ones((3, 3), np.uint8)))
-    color = single_channel(tensor, 0)
+    layer = SingleChannels(tensor, GridOptions())
+    first, one = layer.images([0, 1])
+    color = first.rgb(layer.table)
+    assert one.levels.shape == (3, 4)
+    assert one.levels.dtype == np.uint8
+    assert np.abs(one.levels.ravel() - np.arange(12, 24) / 23 * 255).max() <= 0.5
+    gray = SingleChannels(tensor, GridOptions(cmap="gray"))
+    (grey,) = gray.images([1])
+    assert np.array_equal(grey.rgb(gray.table), np.stack([one.levels] * 3, axis=2))
     assert color.shape == (3, 4, 3)
     assert color[0, 0].tolist() == [68, 1, 84]  # viridis begins so

@@ -12,7 +12,7 @@ import torch
 from matplotlib.text import Text
 
 from hookviz.activation import Activation
-from hookviz.render import FigureFacts, GridOptions, draw, draw_statistics
+from hookviz.render import FigureFacts, GridOptions, draw, feature_grid
 
 TEXTS = {
     "chinese": "猫.png",
@@ -53,7 +53,7 @@ def test_every_figure_draws_or_replaces_every_text(text):
         draw(torch.rand(1, 4, 5, 5), options.replace(title=text), facts=facts).figure,
         draw(activation(torch.rand(1, 30), text), options, categories=[text] * 30).figure,
         draw(torch.rand(1, 3), options, facts=facts, categories=[text] * 3).figure,
-        draw_statistics(activation(torch.rand(1, 4, 5, 5), text), options, facts=facts).figure,
+        feature_grid(activation(torch.rand(1, 4, 5, 5), text), facts=facts, figure="statistics"),
     ]
     for figure in figures:
         figure.canvas.draw()
@@ -70,7 +70,7 @@ def test_what_the_font_lacks_is_a_square_and_marks_vanish():
 
 
 def test_kerned_and_joined_letters_take_the_room_that_was_measured():
-    from hookviz.render._glyphs import Face
+    from hookviz.render._text import Face
 
     face = Face(("DejaVu Sans",), 12.0, 100.0)
     for text in ("AVAVAV", "قطة", "plain", "e\u0301e\u0301"):

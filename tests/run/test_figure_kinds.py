@@ -13,7 +13,6 @@ from hookviz.render import (
     GridOptions,
     Subject,
     draw,
-    extents,
     feature_grid,
     figure_kinds,
     page_count,
@@ -52,8 +51,7 @@ def blank(subject: Subject) -> Drawing:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2, 1), dpi=100, facecolor="#204060")
-    found = extents(subject.arranged.maps)
-    return subject.drawing(figure, found, (0,), cmap="")
+    return subject.drawing(figure, (0,))
 
 
 @pytest.fixture
@@ -62,7 +60,7 @@ def _blank_kind():
 
     register(FigureKind("blank", blank, paged=False, by_name=True))
     yield
-    del _kinds._KINDS["blank"]
+    del _kinds.KINDS["blank"]
 
 
 @pytest.mark.usefixtures("_blank_kind")

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 import hookviz
 from hookviz.cli import cli
 from hookviz.errors import LayerError, RenderError
-from hookviz.render import GridOptions, arrange, draw, draw_statistics
+from hookviz.render import GridOptions, arrange, draw
 from hookviz.run import layer_weights
 
 
@@ -201,7 +201,7 @@ def test_the_record_is_a_copy_and_the_model_stays_as_it_is():
         layer.weight.zero_()
     assert float(record.tensor.abs().sum()) > 0
     assert not record.tensor.requires_grad
-    assert draw_statistics(record).kind == "statistics"
+    assert draw(record, GridOptions(figure="statistics")).kind == "statistics"
 
 
 def test_filters_of_a_run_are_drawn_exported_and_reproduced(tmp_path):

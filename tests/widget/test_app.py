@@ -369,7 +369,7 @@ class TestModels:
 
     def test_names_weights_and_an_untrained_model(self, app: Explorer, page: Any) -> None:
         page.say("models")
-        names = page.last("models")[0]["names"]
+        names = [name for name, _ in page.last("models")[0]["names"]]
         assert names[0] == "net"
         assert "resnet18" in names
         page.say("weights", model="squeezenet1_1")
@@ -384,6 +384,31 @@ class TestModels:
         page.say("load", model="net", weights="auto")
         assert app.wait(30)
         assert app.model.name == "net"
+
+    @pytest.mark.parametrize(
+        ("search", "first"),
+        [
+            ("resnet 50", ["resnet50", "deeplabv3_resnet50"]),
+            ("NE", ["net", "resnet101"]),
+            ("vgg1?", ["vgg11", "vgg13"]),
+            ("~/runs/best.ckpt", ["~/runs/best.ckpt"]),
+            ("C:\\models\\net.pt", ["C:\\models\\net.pt"]),
+            ("resnet99", []),
+        ],
+    )
+    def test_the_list_is_searched_and_takes_what_a_model_source_takes(
+        self, app: Explorer, page: Any, search: str, first: list[str]
+    ) -> None:
+        page.say("models", search=search)
+        answer = page.last("models")[0]
+        assert [name for name, _ in answer["names"]][:2] == first
+        assert (answer["search"], answer["current"]) == (search, "net")
+
+    def test_models_on_this_machine_are_marked(self, app: Explorer, page: Any) -> None:
+        page.say("models", search="")
+        here = dict(page.last("models")[0]["names"])
+        assert here["net"]
+        assert here["vgg16"]
 
     @pytest.mark.parametrize(
         ("content", "part"),
@@ -417,7 +442,7 @@ class TestModels:
         handle.remove()
         assert found.rows["conv"]["s"] == ["6×24×24"]
         assert found.rows["relu"]["c"] == 2
-        assert found.sizes["conv"] == 6 * 24 * 24 * 4
+        assert sum(found.rows["conv"]["b"]) == 6 * 24 * 24 * 4
         assert "unused" not in found.rows
         assert found.order["relu#1"] < found.order["deep#1"] < found.order["relu#2"]
         assert seen == []
@@ -509,6 +534,10 @@ class TestExport:
         )
         assert app.wait(30)
         assert len(list(Path(app.export_result["path"]).glob("*_ch*.png"))) == 2
+        page.say("export", scope="ticked", what=["svg", "pdf"], key="conv#1", folder=str(tmp_path))
+        assert app.wait(60)
+        kinds = [p.suffix for p in Path(app.export_result["path"]).iterdir()]
+        assert (kinds.count(".svg"), kinds.count(".pdf")) == (2, 2)
         app.layers = ["fc"]
         page.say(
             "export", scope="all", what=["grids", "values"], values="npz", folder=str(tmp_path)
@@ -518,6 +547,39 @@ class TestExport:
         assert any("conv" in n for n in names)
         assert any("fc" in n for n in names)
         assert "manifest.json" in names
+
+    @pytest.mark.parametrize(
+        ("view", "scope"),
+        [
+            ({"channels": "5"}, "grid"),
+            ({"channels": "5"}, "ticked"),
+            ({"overlay": True}, "grid"),
+            ({"overlay": True}, "ticked"),
+            ({}, "grid"),
+        ],
+    )
+    def test_a_file_shows_what_its_card_shows_also_where_it_lacks_what_was_chosen(
+        self, app: Explorer, gallery_page: Any, tmp_path: Path, view: dict[str, Any], scope: str
+    ) -> None:
+        from PIL import Image
+
+        gallery_page.look()
+        ready(app, "conv", "fc")
+        app.start_run()
+        assert app.wait(30)
+        gallery_page.say("view", changes=view)
+        gallery_page.say("statistics", key="fc#1", on=not view)
+        gallery_page.say("current", key="fc#1")
+        assert app.wait(30)
+        app.exporting.start(["grids"], scope, "fc#1", folder=str(tmp_path))
+        assert app.wait(30)
+        assert app.alert == {}
+        (grid,) = Path(app.export_result["path"]).glob("*_fc_*_grid_*.png")
+        shown = [b for m, b in gallery_page.heard if m.get("key") == "fc#1"][-1][0]
+        assert (
+            Image.open(grid).convert("RGB").tobytes()
+            == Image.open(BytesIO(shown)).convert("RGB").tobytes()
+        )
 
     @pytest.mark.parametrize(
         ("order", "part"),

@@ -118,8 +118,8 @@ def test_python_ends_as_its_program_says_whatever_the_app_is_doing(
     assert code == ENDS[end], errors
     assert "terminate called" not in errors
     assert ("Traceback" in errors) == (end == "raise ValueError")
-    # Within a second on a free machine, the end of torch itself included.
-    assert seconds < 10
+    # About a second on a free machine, the end of torch itself included; it must not hang.
+    assert seconds < 60
 
 
 def test_a_test_that_leaves_an_app_open_does_not_break_pytest(tmp_path: Path) -> None:
@@ -130,3 +130,8 @@ def test_a_test_that_leaves_an_app_open_does_not_break_pytest(tmp_path: Path) ->
         capture_output=True, text=True, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one process alone")
+def test_a_group_of_tests_stays_on_one_worker(request: pytest.FixtureRequest) -> None:
+    assert request.node.nodeid.endswith("@exit")

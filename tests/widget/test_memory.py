@@ -65,7 +65,7 @@ def cell(app):
     run(out[-1])
 
 def resident():
-    time.sleep(0.7)
+    time.sleep(2.8)  # two seconds of rest, then the collection
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 

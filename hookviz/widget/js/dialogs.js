@@ -1,6 +1,6 @@
 // @ts-check
 // Panels over the app: choosing a model, exporting, help, the question before a large run.
-import { checkbox, Cleanup, focused, freshId, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
+import { checkbox, Cleanup, debounce, focused, freshId, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -50,14 +50,8 @@ export function panel(what, ...inside) {
   return { box, open, close, toggle: () => (box.hidden ? open() : close()) };
 }
 
-/** Whether a text is no name of the list but may still be one of timm's, or a file. @param {string} text */
-const mayBeModel = (text) => /^timm:\S+|[/\\]|\.(pth?|ckpt|bin|safetensors|tar)$/i.test(text);
-
 /** @param {Model} model @param {Cleanup} cleanup */
 export function modelPanel(model, cleanup) {
-  /** @type {string[]} */
-  let names = [];
-  let here = new Set();
   let chosen = "";
   let wanted = "auto";
   const id = freshId("model");
@@ -99,17 +93,16 @@ export function modelPanel(model, cleanup) {
     setOff(load, !name);
     if (name) model.send({ type: "weights", model: name });
   }
-  function refill() {
-    const text = search.value.trim();
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const shown = names.filter((name) => words.every((/** @type {string} */ word) => name.toLowerCase().includes(word)));
-    if (mayBeModel(text) && !names.includes(text)) shown.unshift(text);
-    list.replaceChildren(...shown.map((name, i) => h("div", {
+  const ask = () => model.send({ type: "models", search: search.value.trim() });
+  /** @param {[string, boolean][]} found names, and whether their weights are on this machine */
+  function show(found) {
+    list.replaceChildren(...found.map(([name, here], i) => h("div", {
       hv: "model-option", role: "option", "data-name": name, id: `${id}-${i}`, class: "hv-option",
       "aria-selected": "false", onclick: () => choose(name), ondblclick: go,
-    }, h("span", { class: "hv-option-name" }, name), here.has(name) ? h("span", { class: "hv-dim" }, "on this machine") : null)));
-    if (!shown.length) list.append(h("div", { class: "hv-none" }, "No matching model."));
-    choose(shown.includes(chosen) ? chosen : shown.find((name) => name === text) ?? shown[0] ?? "");
+    }, h("span", { class: "hv-option-name" }, name), here ? h("span", { class: "hv-dim" }, "on this machine") : null)));
+    if (!found.length) list.append(h("div", { class: "hv-none" }, "No matching model."));
+    const names = found.map(([name]) => name);
+    choose([chosen, search.value.trim()].find((name) => names.includes(name)) ?? names[0] ?? "");
   }
   /** @param {number} step */
   function move(step) {
@@ -128,14 +121,11 @@ export function modelPanel(model, cleanup) {
   };
   search.addEventListener("keydown", keys);
   list.addEventListener("keydown", keys);
-  search.addEventListener("input", refill);
+  search.addEventListener("input", debounce(100, ask));
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
-    if (message.type === "models") {
-      names = message.names;
-      here = new Set(message.here);
-      if (!chosen) chosen = message.current;
-      if (!names.includes(chosen) && mayBeModel(chosen)) search.value = chosen;
-      refill();
+    if (message.type === "models" && message.search === search.value.trim()) {
+      chosen ||= message.current;
+      show(message.names);
     } else if (message.type === "weights" && message.model === chosen) {
       notes = Object.fromEntries(message.choices.map((/** @type {string[]} */ [value, , about]) => [value, about]));
       setChoices(weights, message.choices.map((/** @type {string[]} */ [value, text]) => [value, text]));
@@ -152,8 +142,8 @@ export function modelPanel(model, cleanup) {
       chosen = name;
       wanted = choice;
       weights.value = "auto";
-      search.value = "";
-      model.send({ type: "models" });
+      search.value = name;
+      ask();
       view.open(search);
     },
   };
@@ -171,6 +161,8 @@ export function exportPanel(model, current) {
     "aria-label": "Channels to export", placeholder: "for example 0-15,42", spellcheck: "false" });
   const channelLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "Channels"), channels);
   const grids = checkbox("export-grids", "Grids", { checked: true });
+  const svg = checkbox("export-svg", "Grids as SVG");
+  const pdf = checkbox("export-pdf", "Grids as PDF");
   const single = checkbox("export-channels-png", "Channels as PNG");
   const values = checkbox("export-values", "Values");
   const format = select("export-format", "Format of values", [["npz", "npz"], ["safetensors", "safetensors"]], () => {});
@@ -188,8 +180,7 @@ export function exportPanel(model, current) {
   const result = h("div", { hv: "export-result", class: "hv-result", hidden: true, role: "status" }, path, copy, files);
   const order = () => ({
     scope: scope(), key: current(), channels: channels.value, folder: folder.value,
-    what: [[grids, "grids"], [single, "channels"], [values, "values"]]
-      .filter(([t]) => /** @type {any} */ (t).input.checked).map(([, name]) => name),
+    what: Object.entries({ grids, svg, pdf, channels: single, values }).filter(([, { input }]) => input.checked).map(([name]) => name),
     values: format.value,
   });
   const start = h("button", { hv: "export-start", type: "button", class: "hv-button hv-main",
@@ -198,7 +189,7 @@ export function exportPanel(model, current) {
     onclick: () => !isOff(zip) && model.send({ type: "zip", ...order() }) }, "Download zip");
   const view = panel({ hv: "export-dialog", label: "Export", closeLabel: "Close export", class: "hv-export-panel" },
     h("fieldset", {}, h("legend", {}, "What"), ...radios), channelLine,
-    h("fieldset", {}, h("legend", {}, "As"), grids.line, single.line, values.line, format),
+    h("fieldset", {}, h("legend", {}, "As"), grids.line, single.line, svg.line, pdf.line, values.line, format),
     h("label", { class: "hv-field" }, h("span", {}, "Folder"), folder),
     h("div", { class: "hv-panel-foot" }, zip, start), result);
 

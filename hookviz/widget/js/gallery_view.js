@@ -8,13 +8,14 @@ const PER_PAGE = [["16", "16"], ["64", "64"], ["144", "144"], ["256", "256"]];
 
 /**
  * @param {(changes: Record<string, any>) => void} change
- * @param {{cmaps: string[], scales: [string, string][], orders: [string, string][]}} choices
+ * @param {{cmaps: string[], scales: [string, string][], orders: string[]}} choices
  */
 export function viewBar(change, choices) {
   const box = (/** @type {string} */ name) => (/** @type {string} */ value) => change({ [name]: value });
   const cmap = select("view-cmap", "Colours", choices.cmaps.map((c) => [c, c]), box("cmap"));
   const scale = select("view-scale", "Scale", choices.scales, box("scale"));
-  const order = select("view-order", "Order", choices.orders, box("order"));
+  const orders = /** @type {[string, string][]} */ (choices.orders.map((name) => [name, name]));
+  const order = select("view-order", "Order", orders, box("order"));
   const tiles = select("view-tiles", "Maps per page", PER_PAGE, (value) => change({ per_page: Number(value) }));
   const summary = select("view-summary", "Summary tile",
     [["none", "none"], ["mean", "mean"], ["max", "max"], ["pca", "PCA"]], box("summary"));
@@ -55,7 +56,7 @@ export function viewBar(change, choices) {
     show(view) {
       offer(cmap, choices.cmaps.map((c) => [c, c]), view.cmap ?? "auto");
       offer(scale, choices.scales, view.scale ?? "auto");
-      offer(order, choices.orders, view.order ?? "index");
+      offer(order, orders, view.order ?? "index");
       offer(tiles, PER_PAGE, String(view.per_page ?? 64));
       summary.value = view.summary ?? "none";
       range.hidden = view.scale !== "fixed";

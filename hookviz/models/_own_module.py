@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookviz.errors import ModelError
+from hookviz.errors import ModelError, WeightsError
 from hookviz.images import Preprocessing
-from hookviz.models._checkpoint import own_content
+from hookviz.models._checkpoint import open_checkpoint
 from hookviz.models._fit import fit_module
 from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request
 from hookviz.models._model_inputs import infer_task, is_hugging_face, unwrapped
-from hookviz.models._state_dict import class_names
+from hookviz.models._state_dict import as_names, class_names
 
 
 class OwnModule(ModelSource):
@@ -44,7 +44,8 @@ class OwnModule(ModelSource):
             raise ModelError("num_classes goes with a model's name; a module has its own.")
         inner = unwrapped(model)
         name = type(inner).__name__
-        names = tuple(request.categories or ()) or _config_names(inner)
+        labels = getattr(getattr(inner, "config", None), "id2label", None)  # Hugging Face's
+        names = tuple(request.categories or ()) or as_names(labels)
         preprocess, note = None, ""
         if request.preprocess is None:
             preprocess, note = _assumed(inner)
@@ -59,42 +60,26 @@ class OwnModule(ModelSource):
             task=infer_task(inner),
             passed_in=True,
         )
-        if request.untrained or request.automatic:
+        if request.word in ("auto", "none"):
             return loaded
-        content, source = own_content(request.weights, name)
-        fitted = fit_module(model, content, source, name, strict=request.strict)
+        given = open_checkpoint(request.weights)
+        if given is None:
+            what = request.weights
+            shown = repr(what) if isinstance(what, str) else type(what).__name__
+            raise WeightsError(
+                f"Weights for {name} are a path to a file or a state dict, not {shown}."
+            )
+        fitted = fit_module(model, given, name, strict=request.strict)
         return replace(
             loaded,
             module=fitted.module,
             weights=fitted.report.label,
-            categories=names or class_names(content, fitted.classes or _outputs(fitted.module)),
+            categories=names or class_names(given.content, fitted.classes),
             note=f"{fitted.note} {note}".strip(),
             no_classifier=fitted.no_classifier,
             report=fitted.report,
             passed_in=False,
         )
-
-
-def _config_names(module: nn.Module) -> tuple[str, ...]:
-    """Class names of a Hugging Face config; () where they are only "LABEL_0" or absent."""
-    table = getattr(getattr(module, "config", None), "id2label", None)
-    if not isinstance(table, dict) or not table:
-        return ()
-    try:
-        names = {int(index): str(label) for index, label in table.items()}
-    except (TypeError, ValueError):
-        return ()
-    if sorted(names) != list(range(len(names))):
-        return ()
-    return tuple(names[i] for i in range(len(names)))
-
-
-def _outputs(module: nn.Module) -> int | None:
-    count = None
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            count = part.out_features
-    return count
 
 
 def _assumed(module: nn.Module) -> tuple[Preprocessing | None, str]:

@@ -1,0 +1,346 @@
+"""Comparisons: what two runs give for one layer, and the difference, side by side.
+
+The rules: ``a`` and ``b`` share a scale, symmetric about zero unless the options say otherwise. The
+difference is b − a; its scale is always symmetric about zero. It is that of ``a`` and ``b`` where
+the largest difference fills at least a sixteenth of it, so that sizes can be compared by eye; a
+smaller one has a scale of its own, and the figure says how much finer. Maps of different sizes are
+averaged over the coarser grid.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hookviz._text import shape_text
+from hookviz.activation import Activation
+from hookviz.errors import RenderError
+from hookviz.render._arrange import Arranged, arrange
+from hookviz.render._artists import add_mosaic
+from hookviz.render._bars import NAMED, channel_name, draw_list, draw_profile
+from hookviz.render._draw import Drawing, Subject
+from hookviz.render._kinds import FigureKind, register
+from hookviz.render._levels import Scaling, scaling
+from hookviz.render._maps import TileGrid, blank, compose, draw_tiles, pixel_sentence, plan
+from hookviz.render._measure import Extents, extents, fetch, joined, widened
+from hookviz.render._options import GridOptions
+from hookviz.render._palette import ColorTable, choose_cmap, color_table
+from hookviz.render._sheet import Legend, Sheet, legend_of, page_sentence
+from hookviz.render._text import Face, value
+
+_FINER = 16  # times: a smaller difference would show fewer than 8 of the 128 colors of its sign
+_MINUS = "b − a"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ActivationPair(Activation):
+    """Two records that are drawn together. Nothing is copied; what a record has is that of ``a``.
+
+    Attributes:
+        a: The first record.
+        b: The second record.
+        sizes: (height, width) of what each of the two networks saw; None where that is unknown.
+        sides: What ``a`` and ``b`` are, in words; the figure says so.
+    """
+
+    a: Activation
+    b: Activation
+    sizes: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None)
+    sides: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(
+        cls,
+        a: Activation,
+        b: Activation,
+        *,
+        sizes: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None),
+        sides: tuple[str, str] = ("", ""),
+    ) -> ActivationPair:
+        """The pair of two records.
+
+        Args:
+            a: The first.
+            b: The second.
+            sizes: See the attribute.
+            sides: See the attribute.
+        """
+        shared = vars(a) | {"kind": "comparison"}
+        return cls(**shared, a=a, b=b, sizes=sizes, sides=sides)
+
+    @property
+    def label(self) -> str:
+        """The layer as people read it; both names where they differ."""
+        a, b = self.a.label, self.b.label
+        return a if a == b else f"{a} | {b}"
+
+
+def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
+    """The maps of two samples on the coarser of their grids.
+
+    Args:
+        a: One sample.
+        b: The other.
+
+    Returns:
+        Two tensors (C, H, W) of one size on one device, views where nothing had to be averaged,
+        and a sentence where something had.
+
+    Raises:
+        RenderError: They have different numbers of channels, or are different kinds of things.
+
+    Examples:
+        >>> fine, coarse = torch.rand(1, 8, 6, 6), torch.rand(1, 8, 3, 3)
+        >>> one, other = (arrange(t, GridOptions()) for t in (fine, coarse))
+        >>> on_one_grid(one, other)[2]
+        'compared on the coarser grid 3×3: a has 6×6, b has 3×3'
+    """
+    one, other = a.maps, b.maps
+    shapes = f"a has shape {shape_text(a.shape)}, b has {shape_text(b.shape)}"
+    if one.shape[0] != other.shape[0]:
+        raise RenderError(f"The numbers of {a.figure_kind.channel_noun}s differ: {shapes}.")
+    if one.dim() != other.dim() or (one.shape[1] == 1) != (other.shape[1] == 1):
+        raise RenderError(f"The two are different kinds of tensors: {shapes}.")
+    if one.device != other.device:
+        one, other = one.cpu(), other.cpu()
+    rows, columns = (min(one.shape[axis], other.shape[axis]) for axis in (1, 2))
+    size = (rows, columns)
+    if one.shape == other.shape:
+        return one, other, ""
+    was = [shape_text(maps.shape[1:]) for maps in (one, other)]
+    one, other = (
+        maps if maps.shape[1:] == size else F.adaptive_avg_pool2d(widened(maps)[None], size)[0]
+        for maps in (one, other)
+    )
+    return (
+        one,
+        other,
+        f"compared on the coarser grid {shape_text(size)}: a has {was[0]}, b has {was[1]}",
+    )
+
+
+def _difference(a: Tensor, b: Tensor, *, relative: bool) -> Tensor:
+    """The difference b − a; values that are alike, infinities too, differ by 0."""
+    narrow = all(t.dtype in (torch.float32, torch.float16, torch.bfloat16) for t in (a, b))
+    one, other = (t.float() if narrow else widened(t) for t in (a, b))
+    difference = torch.where(one == other, 0.0, other - one)
+    if relative:
+        difference = torch.where(
+            difference == 0, difference, difference / torch.maximum(one.abs(), other.abs())
+        )
+    return difference
+
+
+def _arrange(record: Activation, options: GridOptions) -> Arranged:
+    """The difference as maps, ``a`` and ``b`` beside it."""
+    if not isinstance(record, ActivationPair):
+        raise RenderError("A comparison is drawn of two records; see hookviz.compare.")
+    one = arrange(record.a, options, record.sizes[0])
+    other = arrange(record.b, options, record.sizes[1])
+    a, b, note = on_one_grid(one, other)
+    apart = one.apart is not None or other.apart is not None
+    notes = dict.fromkeys((note, *one.notes, *other.notes, "class tokens left out" * apart))
+    dtype = one.dtype if one.dtype == other.dtype else f"{one.dtype} | {other.dtype}"
+    return replace(
+        one,
+        kind="comparison" if a[0].numel() > 1 else "comparison-bars",
+        maps=_difference(a, b, relative=options.relative),
+        beside=(a, b),
+        apart=None,
+        notes=tuple(n for n in notes if n),
+        dtype=dtype,
+    )
+
+
+def _largest(found: Extents) -> float:
+    low, high = found.whole or (0.0, 0.0)
+    return max(abs(low), abs(high))
+
+
+def _scales(
+    arranged: Arranged, ab: Extents, apart: Extents, options: GridOptions
+) -> tuple[Scaling, Scaling]:
+    """The scale of ``a`` and ``b`` and that of the difference; one object where they are one."""
+    largest, size = _largest(apart), _largest(ab)
+    if options.scale == "auto":
+        options = options.replace(scale="symmetric")
+    joint = options.scale == "symmetric" and not options.relative
+    if joint and (largest * _FINER >= size or largest == 0):
+        both = scaling(arranged, joined(ab, apart), options)
+        return both, both
+    maps = torch.cat([widened(part).flatten(1) for part in arranged.beside], 1)[:, None]
+    base = scaling(replace(arranged, maps=maps), ab, options)
+    if base.per_channel:
+        ends = np.nan_to_num(np.fmax(np.abs(apart.low), np.abs(apart.high)))
+        words = "from minus to plus its largest"
+    else:
+        ends = np.full(len(apart.low), largest)
+        words = f"±{value(largest)}"
+        if base.symmetric and not options.relative and largest:
+            words += f", {value(size / largest, 2)} times finer"
+    sentence = f"{_noun(options)} on its own scale, symmetric about zero: {words}"
+    return base, Scaling("symmetric", -ends, ends, sentence, symmetric=True)
+
+
+def _noun(options: GridOptions) -> str:
+    return "relative difference (b − a) / max(|a|, |b|)" if options.relative else _MINUS
+
+
+@dataclass(frozen=True, eq=False)
+class _Page:
+    """What is known of a page before it is laid out.
+
+    Attributes:
+        subject: What is drawn.
+        ab: The extents of ``a`` and ``b``, all channels.
+        scales: Of ``a``, of ``b`` and of the difference.
+        tables: Their colors.
+        sentences: What the figure says, so far.
+    """
+
+    subject: Subject
+    ab: Extents
+    scales: tuple[Scaling, Scaling, Scaling]
+    tables: tuple[ColorTable, ColorTable, ColorTable]
+    sentences: tuple[str, ...]
+
+    @property
+    def joint(self) -> bool:
+        """Whether all three share a scale."""
+        return self.scales[0] is self.scales[2]
+
+    def legend(self) -> Legend:
+        """The colors of what has no place on the scales."""
+        found = joined(self.ab, self.subject.extents)
+        return legend_of(found, self.scales[0], self.tables[2])
+
+
+def draw_comparison(subject: Subject) -> Drawing:
+    """One page: ``a``, ``b`` and b − a of each channel side by side."""
+    arranged, options, apart = subject.arranged, subject.options, subject.extents
+    subject.behind  # noqa: B018  # a comparison has no place on the image
+    a, b = (extents(part) for part in arranged.beside)
+    ab = joined(a, b)
+    base, own = _scales(arranged, ab, apart, options)
+    first, second = (
+        color_table(choose_cmap(options.cmap, options.style, symmetric=scale.symmetric))
+        for scale in (base, own)
+    )
+    sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
+    sentence = base.sentence.replace("for the layer", f"for a, b and {_MINUS}")
+    if base is not own:
+        sentence = f"a and b: {base.sentence.replace(' for the layer', '')}; {own.sentence}"
+    sentences = (
+        re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", page_sentence(subject)),
+        *(f"{name} = {side}" for name, side in zip("ab", sides, strict=True) if side),
+        *sentence.split("; "),
+        f"axes {arranged.statement}",
+        *arranged.notes,
+        "a and b are the same" if apart.whole == (0.0, 0.0) and apart.all_finite else "",
+    )
+    page = _Page(subject, ab, (base, base, own), (first, first, second), sentences)
+    sheet = Sheet(subject)
+    places: Places = ()
+    if subject.kind.paged:
+        places = _draw_tiles(page, sheet)
+    else:
+        _draw_values(page, sheet)
+    scale = replace(own, sentence=sentence)
+    return subject.drawing(sheet.close(), cmap=second.name, scale=scale, places=places)
+
+
+register(FigureKind("comparison", draw_comparison, record="comparison", arrange=_arrange))
+register(FigureKind("comparison-bars", draw_comparison, "value", paged=False))
+
+
+Places = tuple[tuple[int, int, int, int], ...]
+
+
+def _draw_tiles(page: _Page, sheet: Sheet) -> Places:
+    """Three tiles for each channel."""
+    subject, options = page.subject, page.subject.options
+    bars = (page.scales[:1] if page.joint else (page.scales[0], page.scales[2])) * options.colorbar
+    bar = sum(sheet.bar_width(scale) for scale in bars)
+    longest = f"{max(subject.channels)}  a"
+    grid, face = plan(subject, sheet, sheet.room - bar, longest, group=3)
+    sentences = (*page.sentences, pixel_sentence(subject, grid))
+    sheet.open(sentences, grid.shape[0], page.legend())
+    left, top = sheet.margin, sheet.top
+    add_mosaic(sheet.figure, _mosaic(page, grid, sheet), left, top).set_label("maps")
+    if face is not None:
+        _label(page, grid, face, sheet)
+    x = left + grid.shape[1] + sheet.px(8)
+    names = ("a, b", _noun_short(options))
+    tall = min(grid.shape[0] - grid.strip, sheet.px(220))
+    for scale, table, name in zip(bars, page.tables[1:], names, strict=False):
+        sheet.colorbar(x, top + grid.strip, tall, table, scale)
+        if not page.joint and grid.strip:
+            sheet.write(name, x, top + grid.strip - sheet.px(2.5), 7.0)
+        x += sheet.bar_width(scale)
+    origins = (grid.origin(3 * position + 2) for position in range(len(subject.channels)))
+    return tuple((top + y, left + x, *grid.size) for y, x in origins)
+
+
+def _noun_short(options: GridOptions) -> str:
+    return "relative" if options.relative else _MINUS
+
+
+def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
+    """(height, width, 4) uint8, upside down in memory as the canvas wants it."""
+    tiles = [
+        draw_tiles(page.subject, grid, part, page.scales[part], page.tables[part], flagged=True)[0]
+        for part in range(3)
+    ]
+    canvas = blank(grid, sheet.palette)
+    compose(np.stack(tiles, 1).reshape(-1, *tiles[0].shape[1:]), grid, canvas)
+    return canvas.view(np.uint8).reshape(*canvas.shape, 4)
+
+
+def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
+    """The channel above ``a``, and which of the three a tile is."""
+    apart = page.subject.extents
+    same = (apart.low == 0) & (apart.high == 0)
+    third = _noun_short(page.subject.options)
+    for position, channel in enumerate(page.subject.channels):
+        texts = (f"{channel}  a", "b", f"{third} = 0" if same[channel] else third)
+        for part, text in enumerate(texts):
+            y, x = grid.origin(3 * position + part)
+            if face.width(text) <= grid.pitch[1]:
+                base = sheet.top + y - sheet.px(2.5)
+                sheet.write(text, sheet.margin + x, base, face.points)
+
+
+def _draw_values(page: _Page, sheet: Sheet) -> None:
+    """A vector: a profile of ``a``, of ``b`` and of the difference, and the largest by name."""
+    subject, noun = page.subject, _noun(page.subject.options)
+    arranged, chosen = subject.arranged, list(subject.channels)
+    a, b, apart = (fetch(part.flatten())[chosen] for part in (*arranged.beside, arranged.maps))
+    size = np.where(np.isnan(apart), np.inf, np.abs(apart))
+    named = np.argsort(-size, kind="stable")[: subject.options.top or NAMED]
+    line, profile, gap = sheet.px(13), sheet.px(70), sheet.px(28)
+    sheet.open(page.sentences, 3 * (profile + gap) + line * len(named), page.legend())
+    top = sheet.top
+    for values, scale, name in zip((a, b, apart), page.scales, ("a", "b", noun), strict=True):
+        low, high = scale.ends or (0.0, 0.0)
+        ends = (min(0.0, low), max(0.0, high))
+        sheet.write(name, sheet.margin, top + sheet.px(2), 7.5)
+        draw_profile(sheet, values, subject.channels, ends, profile, top + sheet.px(9))
+        top += profile + gap
+    sheet.write(f"largest {noun}", sheet.margin, top - sheet.px(2), 7.5)
+    count, categories = arranged.maps.shape[0], subject.categories
+    names = [
+        f"{channel_name(chosen[i], count, categories)}:  {value(a[i], 4)} → {value(b[i], 4)}"
+        for i in named
+    ]
+    draw_list(sheet, names, apart[named], _reach(apart), top + sheet.px(3), line)
+
+
+def _reach(values: NDArray[np.float64]) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]
+    return min(0.0, finite.min(initial=0.0)), max(0.0, finite.max(initial=0.0))
