@@ -18,6 +18,7 @@ _NAMES = {
     "hookviz.images": "Picture Preprocessing read_image sample_image",
     "hookviz.render": "feature_grid",
     "hookviz.run": "Run feature_maps filters reproduce",
+    "hookviz.comparison": "Comparison compare",
     "hookviz.errors": "HookvizError",
     "hookviz.widget": "explore",
 }
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from hookviz.capture import VerboseExecution as VerboseExecution
     from hookviz.capture import clip_gradients as clip_gradients
     from hookviz.capture import list_layers as list_layers
+    from hookviz.comparison import Comparison as Comparison
+    from hookviz.comparison import compare as compare
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing

@@ -63,6 +63,21 @@ def names_text(names: Iterable[object], count: int = 6) -> str:
     return ", ".join(known[:count]) + more
 
 
+def columns(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as aligned columns, the first row being the heads.
+
+    Examples:
+        >>> print(columns([("layer", "type"), ("conv1", "Conv2d")]))
+        layer  type
+        conv1  Conv2d
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
 def error_text(error: BaseException) -> str:
     r"""The first line of an error's message; its type where it has none.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import shape_text
-from hookviz.cli._errors import SentenceCommand, as_options, columns
+from hookviz._text import columns, error_text, shape_text
+from hookviz.cli._errors import SentenceCommand, as_options
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -34,15 +35,29 @@ def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _load(model: str, weights: str, device: str) -> LoadedModel:
+def load(model: str, weights: str, device: str, said: set[str] | None = None) -> LoadedModel:
+    """The model; what the user should know of its weights goes to stderr, once.
+
+    Args:
+        model: A name or a file.
+        weights: As the option --weights says.
+        device: As the option --device says.
+        said: What was said before; takes in what is said now.
+    """
     from hookviz.models import load_model
 
     loaded = load_model(model, weights=weights, device=device)
-    if loaded.report is not None:
-        click.echo(loaded.report.table(), err=True)
-    if loaded.note:
-        click.echo(as_options(loaded.note, click.get_current_context().command), err=True)
+    said = set() if said is None else said
+    for text in (loaded.report.table() if loaded.report else "", _with_options(loaded.note)):
+        if text and text not in said:
+            click.echo(text, err=True)
+            said.add(text)
     return loaded
+
+
+def _with_options(text: str) -> str:
+    """A sentence about a model with the command's options in place of Python's arguments."""
+    return as_options(text, click.get_current_context().command)
 
 
 def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
@@ -56,10 +71,8 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
     except Exception as error:
         layer = failing_layer(model.module, error)
         place = "" if layer is None else f" in layer '{layer}'"
-        text = str(error).strip().split("\n")[0] or "no further text"
-        raise HookvizError(
-            f"The forward of {model.name} failed{place}: {type(error).__name__}: {text}"
-        ) from error
+        fault = f"{type(error).__name__}: {error_text(error)}"
+        raise HookvizError(f"The forward of {model.name} failed{place}: {fault}") from error
 
 
 @click.command(cls=SentenceCommand)
@@ -79,19 +92,20 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         # What needs no download may have other layers: the bundled VGG16, a checkpoint.
         loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
-        loaded = _load(model, weights, device)
-    found = [] if image is None else _shapes(loaded, image)
-    calls = {one.layer: one.calls for one in found}
-    shapes: dict[str, dict[str, None]] = {}
-    for one in found:
-        leaf = f"{one.leaf}: " if one.leaf else ""
-        shapes.setdefault(one.layer, {})[f"{leaf}{shape_text(one.shape)}"] = None
+        loaded = load(model, weights, device)
+    seen: dict[str, list[Activation]] = {}
+    for one in [] if image is None else _shapes(loaded, image):
+        seen.setdefault(one.layer, []).append(one)
     table: list[tuple[str, ...]] = []
     for row in list_layers(loaded.module):
         if search.lower() in f"{row.name} {row.type}".lower():
-            seen = ", ".join(shapes.get(row.name, {})) or "did not run"
-            more = (str(calls.get(row.name, 0)), seen) if image is not None else ()
-            table.append((row.name or "(model)", row.type, f"{row.parameters:,}", *more))
+            cells = [row.name or "(model)", row.type, f"{row.parameters:,}"]
+            if image is not None:
+                found = seen.get(row.name, [])
+                shapes = [f"{a.leaf}: " * bool(a.leaf) + shape_text(a.shape) for a in found]
+                cells.append(str(found[0].calls if found else 0))
+                cells.append(", ".join(dict.fromkeys(shapes)) or "did not run")
+            table.append(tuple(cells))
     if not table:
         raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
     head = ("layer", "type", "parameters", "calls", "output shapes")
@@ -105,7 +119,7 @@ def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
     from hookviz.images import network_input, read_image
     from hookviz.models import feed
 
-    picture = read_image(_image_source(image))
+    picture = read_image(image_source(image))
     received = network_input(picture, model.preprocess, device=model.device, dtype=model.dtype)
     args, kwargs = feed(model, received.tensor)
     try:
@@ -115,19 +129,12 @@ def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
         return _run(model, picture, everything, transform=lambda t: t.to("meta")).activations
 
 
-def _image_source(image: str) -> Any:
+def image_source(image: str) -> Any:
     """A path, or a bundled sample where no such file exists."""
     from hookviz.images import sample_image, sample_images
 
-    try:
-        there = Path(image).exists()
-    except OSError:  # a name that no file can have
-        there = False
-    if not there:
-        for name in sample_images():
-            if image in (name, Path(name).stem):
-                return sample_image(name)
-    return Path(image)
+    names = {name for sample in sample_images() for name in (sample, Path(sample).stem)}
+    return sample_image(image) if image in names and not Path(image).exists() else Path(image)
 
 
 def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,7 +179,8 @@ def _parts(formats: tuple[str, ...]) -> set[str]:
     return {"grids" if form == "png" else form for form in formats}
 
 
-def _say(result: ExportResult) -> None:
+def say(result: ExportResult) -> None:
+    """What an export left out and where it is."""
     for note in result.notes:
         click.echo(note, err=True)
     click.echo(f"{len(result.files)} files and manifest.json in", err=True)
@@ -223,8 +231,8 @@ def maps(
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
-    picture = read_image(_image_source(image))
-    loaded = _load(model, weights, device)
+    picture = read_image(image_source(image))
+    loaded = load(model, weights, device)
     count = len(select_layers(loaded.module, names))
     with tqdm(total=count, desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
         run = _run(loaded, picture, names, on_activation=lambda _activation: bar.update(1))
@@ -233,8 +241,7 @@ def maps(
     if not run.activations:
         raise HookvizError("None of the layers gave an activation, so nothing was written.")
     what = {"input", *_parts(formats)}
-    what |= {"channels"} if channels is not None else set()
-    what |= {"values"} if values is not None else set()
+    what |= {name for name, chosen in (("channels", channels), ("values", values)) if chosen}
     with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int, _file: str) -> None:
@@ -249,9 +256,8 @@ def maps(
             values=values or "npz",
             progress=progress,
         )
-    predicted = str(run.predictions)
-    click.echo(as_options(predicted, click.get_current_context().command), err=True)
-    _say(result)
+    click.echo(_with_options(str(run.predictions)), err=True)
+    say(result)
 
 
 @click.command(cls=SentenceCommand)
@@ -276,9 +282,9 @@ def filters(
 
     names = _selected(layers, model)
     options = GridOptions().replace(**drawing)
-    loaded = _load(model, weights, device)
+    loaded = load(model, weights, device)
     records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]
-    _say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
+    say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
 
 
 @click.command(cls=SentenceCommand)
@@ -290,9 +296,7 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     from hookviz.run import reproduce as draw_again
 
     try:
-        outcome = draw_again(
-            png, model=model, image=None if image is None else _image_source(image)
-        )
+        outcome = draw_again(png, model=model, image=None if image is None else image_source(image))
     except HookvizError as error:
         remedies = {
             "model-not-at-hand": "Draw it again from Python, where the model can be passed.",
@@ -301,12 +305,9 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
         if error.code in remedies:
             raise HookvizError(error.message, remedy=remedies[error.code]) from error
         raise
-    if outcome.identical:
-        click.echo("identical, pixel for pixel")
-    for difference in outcome.differences:
-        click.echo(difference)
-    if not outcome.identical:
-        raise SystemExit(1)
+    said = ["identical, pixel for pixel"] if outcome.identical else []
+    click.echo("\n".join([*said, *outcome.differences]))
+    sys.exit(0 if outcome.identical else 1)
 
 
 @click.command(cls=SentenceCommand)

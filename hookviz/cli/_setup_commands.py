@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from hookviz.cli._errors import SentenceCommand, columns
+from hookviz._text import columns
+from hookviz.cli._errors import SentenceCommand
 from hookviz.errors import HookvizError
 
 _NOTEBOOKS = ("hookviz", "hooks", "your_model")

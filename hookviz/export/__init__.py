@@ -9,8 +9,9 @@ from __future__ import annotations
 from hookviz.export._facts import RunFacts, read_png_facts
 from hookviz.export._figures import draw_activation
 from hookviz.export._folder import zip_export
-from hookviz.export._part import ValueFormat
+from hookviz.export._part import Export, ExportPart, Task, ValueFormat
 from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
+from hookviz.export._saved import SavedExport
 from hookviz.export._writer import (
     ExportCancelled,
     ExportChoices,
@@ -20,12 +21,16 @@ from hookviz.export._writer import (
 )
 
 __all__ = [
+    "Export",
     "ExportCancelled",
     "ExportChoices",
+    "ExportPart",
     "ExportResult",
     "ExportStopped",
     "Reproduction",
     "RunFacts",
+    "SavedExport",
+    "Task",
     "ValueFormat",
     "draw_activation",
     "kinds_in",

@@ -20,6 +20,7 @@ from hookviz.export._names import MANIFEST_NAME, checked_name, folder_name
 from hookviz.export._part import (
     Cancelled,
     Export,
+    ExportPart,
     Pipeline,
     Task,
     TensorError,
@@ -102,6 +103,7 @@ def write_export(
     overwrite: bool = False,
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
+    further: Sequence[ExportPart] = (),
 ) -> ExportResult:
     """Writes figures, values and a manifest into one new folder.
 
@@ -127,6 +129,7 @@ def write_export(
             replaced, and files that its old manifest lists and the new one does not are removed.
         progress: Called after each file: files done, files in all, the file's name.
         cancelled: Asked before each file and each cell of a contact sheet; True ends the export.
+        further: Parts beside those of ``what``, made by the caller; ``what`` may then be empty.
 
     Returns:
         The folder, the files and the manifest.
@@ -137,7 +140,7 @@ def write_export(
         ExportCancelled: ``cancelled`` answered True; likewise.
         RenderError: None of the activations can be drawn in the way asked.
     """
-    parts = chosen_parts(what)
+    parts = [*(chosen_parts(what) if what or not further else ()), *further]
     options = GridOptions() if options is None else options
     if not isinstance(options, GridOptions):
         raise ExportError(f"options is {options!r:.80}; it must be a hookviz.render.GridOptions.")

@@ -34,6 +34,7 @@ class RunChoices(TypedDict, total=False):
     on_activation: Callable[[Activation], None] | None
     cancelled: Callable[[], bool] | None
     keep_partial: bool
+    find_axes: bool
 
 
 def failing_layer(module: nn.Module, error: BaseException) -> str | None:
@@ -69,6 +70,7 @@ def run_model(
     on_activation: Callable[[Activation], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
     keep_partial: bool = False,
+    find_axes: bool = True,
 ) -> Run:
     """Runs an image through a model once and keeps what the asked layers answered.
 
@@ -91,6 +93,8 @@ def run_model(
         cancelled: Asked before every module; True ends the forward.
         keep_partial: Give a Run with ``error`` set where the forward fails or is cancelled,
             instead of raising.
+        find_axes: Find out what the axes of each tensor are, by further forwards where type and
+            shape leave a doubt. False leaves the doubt: for values that are not drawn.
 
     Returns:
         The run.
@@ -107,7 +111,8 @@ def run_model(
     shown: set[tuple[str, int, str, str]] = set()
 
     def arrived(activation: Activation) -> None:
-        known = trial.with_axes(activation)  # where it needs the trial, it is handed on after that
+        # What needs the trial is handed on after it.
+        known = trial.with_axes(activation) if find_axes else activation
         if known is not None and on_activation is not None:
             shown.add((known.layer, known.call, known.leaf, known.kind))
             on_activation(known)
@@ -143,7 +148,9 @@ def run_model(
             if not keep_partial:
                 raise
         seconds = time.perf_counter() - begin
-        activations = trial.settle(capture.activations) if error is None else capture.activations
+        activations = capture.activations
+        if error is None and find_axes:
+            activations = trial.settle(activations)
         if on_activation is not None:
             for a in activations:
                 if (a.layer, a.call, a.leaf, a.kind) not in shown:

@@ -1,0 +1,120 @@
+"""The command ``compare``: two models, images or exports side by side, with an exit code for CI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._model_commands import image_source, load, say
+from hookviz.errors import HookvizError
+
+if TYPE_CHECKING:
+    from hookviz.models import LoadedModel
+
+Command = Callable[..., Any]
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
+
+
+def _twice(name: str, help_: str, **options: Any) -> Callable[[Command], Command]:
+    """An option that is given once for both sides, or twice: for A, then for B."""
+    return click.option(name, multiple=True, help=f"{help_} Twice: for A, then for B.", **options)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("a")
+@click.argument("b")
+@_twice("--image", "A file, or a sample's name.")
+@_twice("--weights", "As for `hookviz maps`.")
+@_twice("--device", "auto, cuda, cuda:N, mps or cpu.")
+@_twice("--dtype", "Run the model in this dtype.", type=click.Choice(_DTYPES))
+@click.option(
+    "-l",
+    "--layer",
+    "layers",
+    multiple=True,
+    help="A layer's name or a glob; repeat it. All if not given.",
+)
+@click.option(
+    "--match",
+    type=click.Choice(["name", "order"]),
+    help="How layers find each other; by name if not given and most names are shared.",
+)
+@click.option(
+    "--tol",
+    type=click.FloatRange(min=0),
+    help="Largest difference allowed, as a share of a layer's largest magnitude; what rounding "
+    "explains if not given.",
+)
+@click.option("-o", "--out", help="Also write figures, table and manifest into a new folder here.")
+def compare(
+    a: str,
+    b: str,
+    image: tuple[str, ...],
+    weights: tuple[str, ...],
+    device: tuple[str, ...],
+    dtype: tuple[str, ...],
+    layers: tuple[str, ...],
+    match: str | None,
+    tol: float | None,
+    out: str | None,
+) -> None:  # fmt: skip
+    """Compare two runs layer by layer (exit code 1 where they differ beyond the tolerance).
+
+    A and B are each a model (a name that `hookviz maps --model` takes) or the folder of an export
+    with raw values. Models run on --image, one after the other.
+    """
+    from tqdm import tqdm
+
+    from hookviz.comparison import compare as compared
+
+    given = {"--image": image, "--weights": weights, "--device": device, "--dtype": dtype}
+    chosen = [_for_both(name, values) for name, values in given.items()]
+    said: set[str] = set()
+    one, other = (
+        _side(source, said, *(values[number] for values in chosen))
+        for number, source in enumerate((a, b))
+    )
+    selected: Any = list(layers) or "*"
+    with tqdm(unit="tensor", leave=False, disable=None) as bar:
+        found = compared(one, other, selected, match=match, progress=lambda _layer: bar.update(1))
+    click.echo(found.table(tol))
+    click.echo(f"\n{found.summary(tol)}", err=True)
+    if out is not None:
+        say(found.export(out))
+    if found.first_difference(tol) is not None:
+        raise SystemExit(1)
+
+
+def _for_both(name: str, values: Sequence[str]) -> tuple[str | None, str | None]:
+    if len(values) > 2:
+        raise HookvizError(f"{name} was given {len(values)} times; legal are once and twice.")
+    return (values[0], values[-1]) if values else (None, None)
+
+
+def _side(
+    source: str,
+    said: set[str],
+    image: str | None,
+    weights: str | None,
+    device: str | None,
+    dtype: str | None,
+) -> Any:
+    """What `hookviz.compare` takes for an argument of the command."""
+    if Path(source).is_dir():
+        return Path(source)
+    if image is None:
+        raise HookvizError(
+            f"No image was named for the model {source!r}.", remedy="Name one with --image."
+        )
+
+    def model() -> LoadedModel:
+        import torch
+
+        loaded = load(source, weights or "auto", device or "auto", said)
+        return loaded if dtype is None else loaded.to(loaded.device, getattr(torch, dtype))
+
+    return model, image_source(image)
