@@ -265,24 +265,22 @@ class MapGallery(Part):
         self.current_key = key
 
     def _change_view(self, changes: dict[str, Any]) -> None:
-        name = next(iter(changes), "")
+        refusal: RenderError | None = None
         try:
             wanted = changed_options(self.options, changes, self._range)
             if FOR_SOME_LAYERS.keys() & changes and wanted != self.options:
                 self._refuse_what_no_card_can(wanted)
+            self.options = wanted
         except RenderError as error:
-            self._restate_view()
-            self.show_problem(error, field=name)
-            return
-        self.options = wanted
-        self._restate_view()
-        self.alert = {}
-
-    def _restate_view(self) -> None:
+            refusal = error
         # A control may hold another text than the value that stands: it gets that back.
         with self.lock:
             self.view = {}
             self.view = view_of(self.options)
+        if refusal is None:
+            self.alert = {}
+        else:
+            self.show_problem(refusal, field=next(iter(changes), ""))
 
     def _refuse_what_no_card_can(self, options: GridOptions) -> None:
         """Raises the current card's reason where no shown card can follow the options in full."""
@@ -291,13 +289,11 @@ class MapGallery(Part):
         for card in sorted(self.shown_cards, key=lambda card: card is not first):
             if card.statistics or card.filters:
                 continue  # statistics are of all channels, filters of the weights
-            try:
+            with contextlib.suppress(RenderError):  # it could not be drawn before either
                 painted = self._painted(card, options.replace(page=0))
-            except RenderError:
-                continue  # it could not be drawn before either
-            if painted is None or painted.refusal is None:
-                return
-            reasons.append(painted.refusal)
+                if painted is None or painted.refusal is None:
+                    return
+                reasons.append(painted.refusal)
         if reasons:
             raise reasons[0]
 

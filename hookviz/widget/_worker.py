@@ -1,7 +1,5 @@
 """Worker threads: long work off the kernel's message loop.
 
-In: tasks. Out: their effects, one task at a time. Must not know: widgets, models, images.
-
 A kernel handles a widget's messages one by one, so a long handler would block every control.
 Handlers only put tasks here. The thread is started when there is something to do and ends by
 itself when there was nothing for a few seconds, so that a forgotten widget keeps no thread.
