@@ -258,7 +258,7 @@ class Editing(StaysHere):
             self._stack.callback(set_pre_hook(module, before))
         else:
 
-            def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
+            def after(module: nn.Module, _args: Any, output: Any) -> Any:
                 return self._edited(index, name, module, output)
 
             self._stack.callback(set_forward_hook(module, after))
