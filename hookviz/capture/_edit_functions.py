@@ -272,11 +272,7 @@ def patch(
 
 
 def add_noise(
-    layers: Layers,
-    std: float,
-    *,
-    generator: torch.Generator | None = None,
-    **where: Unpack[Where],
+    layers: Layers, std: float, *, generator: torch.Generator | None = None, **where: Unpack[Where]
 ) -> Edit:
     """Gaussian noise is added to a layer's output.
 
