@@ -7,7 +7,7 @@ wrapping and number of classes comes after that failed; a failed try touches not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -198,7 +198,7 @@ def fit_builder(
     fitted = _load_own(fresh, given, state, what.name, what.convert)
     if fitted is None:
         head = _head_names(what, _shapes(state), options)
-        report = _compare(selection, state, given.name, what.name, head)
+        report = _compare(selection, state, what.name, head)
         _refuse(report, strict, lambda: _advice(what, given))
         module = fresh("random" if report.missing else "any")
         fitted = _load_matched(module, selection, report)
@@ -226,19 +226,19 @@ def _options(
         options = {**hints, **options}
 
 
-def shares_names(what: Architecture, content: Any) -> bool:
+def shares_names(what: Architecture, given: Checkpoint) -> bool:
     """Whether a checkpoint shares names with an architecture, as all of its family do."""
-    shapes = dict.fromkeys(_state(what, {}))
-    found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
-    return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)
+    names = _state(what, {}).keys()
+    found = find_weights(given, dict.fromkeys(names))
+    known = set(found[0].values) if found else set()
+    return bool(known) and 3 * len(known & names) >= min(len(known), len(names))
 
 
-def fits(what: Architecture, content: Any) -> bool:
+def fits(what: Architecture, given: Checkpoint) -> bool:
     """Whether a checkpoint has an architecture's names and shapes; the number of classes is free.
 
     Nothing is built but layouts without memory.
     """
-    given = Checkpoint(content, "")
     try:
         state = _state(what, {})
         known = _best(given, state).values.keys() & state
@@ -247,8 +247,7 @@ def fits(what: Architecture, content: Any) -> bool:
         options, state, selection = _options(what, given)
     except ModelError:
         return False
-    head = _head_names(what, _shapes(state), options)
-    report = _compare(selection, state, "", what.name, head)
+    report = _compare(selection, state, what.name, _head_names(what, _shapes(state), options))
     return not report.faults and not report.missing
 
 
@@ -289,7 +288,7 @@ def fit_module(original: nn.Module, given: Checkpoint, name: str, *, strict: boo
         classes = _resize(module, last, selection)
         state = dict(module.state_dict())
         head = frozenset(n for n in state if last and n.startswith(f"{last}."))
-        report = _compare(selection, state, given.name, name, head)
+        report = _compare(selection, state, name, head)
         _refuse(report, strict, lambda: "")
         fitted = _load_matched(module, selection, replace(report, classes=classes))
     return replace(fitted, classes=last_layer(fitted.module)[1])
@@ -315,12 +314,12 @@ def _load_own(
         convert: See `Architecture`.
     """
     content = given.content
-    found = find_weights(content, _shapes(state))
+    found = find_weights(given, _shapes(state))
     tries = [s for s in found[:_TRIES] if 2 * s.score >= found[0].score]
     if isinstance(content, Mapping) and not (found and found[0].wrapping):
         # As it is, with all that it holds: its own names may all be others than the model's.
         metadata = getattr(content, "_metadata", None)
-        whole = Selection("", "", dict(content), metadata, (), 0)
+        whole = Selection(given.name, "", "", dict(content), metadata)
         if all(whole.values.keys() != s.values.keys() for s in tries):
             tries.append(whole)
     for selection in tries:
@@ -335,19 +334,11 @@ def _load_own(
                 _fill(module, values if change is None else change(module, values), strict=True)
             except Exception:  # noqa: BLE001, S112 - modules raise whatever they like; the comparison says what is wrong
                 continue
-            notes = _notes(selection, state)
+            report = _report(selection, state, name, matched=tuple(module.state_dict()))
             renamed = tuple(key for key in selection.values if key not in state)
             if renamed:
-                notes += (f"older names, converted by the model itself: {_some(renamed)}",)
-            report = WeightsReport(
-                source=given.name,
-                model=name,
-                wrapping=selection.wrapping,
-                prefix=selection.prefix,
-                matched=tuple(module.state_dict()),
-                ignored=selection.ignored,
-                notes=notes,
-            )
+                older = f"older names, converted by the model itself: {_some(renamed)}"
+                report = replace(report, notes=(*report.notes, older))
             return _fitted(module, report)
     return None
 
@@ -388,7 +379,7 @@ def _fitted(module: nn.Module, report: WeightsReport) -> Fitted:
 
 
 def _best(given: Checkpoint, state: Mapping[str, Any]) -> Selection:
-    found = find_weights(given.content, _shapes(state))
+    found = find_weights(given, _shapes(state))
     if not found:
         raise WeightsError(
             f"{given.name} holds no named weights (a {type(given.content).__name__} without a dict "
@@ -473,19 +464,28 @@ def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     return count
 
 
+def _report(
+    selection: Selection, state: Mapping[str, Any], name: str, **facts: Any
+) -> WeightsReport:
+    return WeightsReport(
+        source=selection.source,
+        model=name,
+        wrapping=selection.wrapping,
+        prefix=selection.prefix,
+        ignored=selection.ignored,
+        notes=_notes(selection, state),
+        **facts,
+    )
+
+
 def _compare(
-    selection: Selection,
-    state: Mapping[str, Any],
-    source: str,
-    name: str,
-    head: frozenset[str],
+    selection: Selection, state: Mapping[str, Any], name: str, head: frozenset[str]
 ) -> WeightsReport:
     """Put a checkpoint beside a model.
 
     Args:
         selection: The checkpoint's tensors under the model's names.
         state: The model's own state dict; meta tensors will do.
-        source: The file's name.
         name: The model's name.
         head: Names of the classifier's tensors.
     """
@@ -502,18 +502,15 @@ def _compare(
     fitting = {n.partition(".")[0] for n in state if n in given and n not in bad}
     absent = {n for n in missing if n.partition(".")[0] in _HEADS - fitting}
     foreign = {n for n in unexpected if n.partition(".")[0] in _HEADS}
-    return WeightsReport(
-        source=source,
-        model=name,
-        wrapping=selection.wrapping,
-        prefix=selection.prefix,
+    return _report(
+        selection,
+        state,
+        name,
         matched=tuple(n for n in state if n in given and n not in bad),
         missing=missing,
         unexpected=unexpected,
         mismatched=bad,
-        ignored=selection.ignored,
         head=(head | absent | foreign).intersection((*missing, *unexpected)),
-        notes=_notes(selection, state),
     )
 
 
@@ -538,26 +535,22 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _notes(selection: Selection, state: Mapping[str, Any]) -> tuple[str, ...]:
-    notes = []
-    if selection.others:
-        notes.append(f"the file also holds {', '.join(selection.others[:4])}")
-    used = {
-        n: v
-        for n, v in selection.tensors.items()
-        if shape_of(state.get(n)) is not None and v.is_floating_point() and _fits(v, state[n])
+    kinds, broken = set(), []
+    for name, value in selection.tensors.items():
+        own: Any = state.get(name)
+        if shape_of(own) is None or not value.is_floating_point() or not _fits(value, own):
+            continue
+        if value.dtype != own.dtype:
+            kinds.add(str(value.dtype).removeprefix("torch."))
+        # Types of 8 bits know no isfinite of their own.
+        if not torch.isfinite(value if value.element_size() > 1 else value.float()).all():
+            broken.append(name)
+    found = {
+        f"the file also holds {', '.join(selection.others[:4])}": selection.others,
+        f"{', '.join(sorted(kinds))} values converted to the model's dtype": kinds,
+        f"{_BROKEN} in {_some(broken)}": broken,
     }
-    kinds = {
-        str(v.dtype).removeprefix("torch.") for n, v in used.items() if v.dtype != state[n].dtype
-    }
-    if kinds:
-        notes.append(f"{', '.join(sorted(kinds))} values converted to the model's dtype")
-    # Types of 8 bits know no isfinite of their own.
-    wide = {n: v if v.element_size() > 1 else v.float() for n, v in used.items()}
-    broken = [n for n, v in wide.items() if not bool(torch.isfinite(v).all())]
-    if broken:
-        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-        notes.append(f"{_BROKEN} in {', '.join(broken[:3])}{more}")
-    return tuple(notes)
+    return tuple(note for note, there in found.items() if there)
 
 
 def _refuse(report: WeightsReport, strict: bool, advice: Callable[[], str]) -> None:
@@ -567,7 +560,7 @@ def _refuse(report: WeightsReport, strict: bool, advice: Callable[[], str]) -> N
 
 def _advice(what: Architecture, given: Checkpoint) -> str:
     """Names a sibling of the architecture that the checkpoint fits."""
-    name = next((other.name for other in what.siblings() if fits(other, given.content)), "")
+    name = next((other.name for other in what.siblings() if fits(other, given)), "")
     return f"It fits '{name}'." if name else ""
 
 
@@ -599,5 +592,5 @@ def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
         )
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

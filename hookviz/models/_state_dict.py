@@ -15,6 +15,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from hookviz.models._checkpoint import Checkpoint
+
 Shapes = Mapping[str, tuple[int, ...] | None]
 """Shapes by the names of a model's state dict; None for what is no tensor, or a lazy one."""
 
@@ -39,6 +41,7 @@ class Selection:
     """Values of a checkpoint under the model's names.
 
     Attributes:
+        source: The file's name, or "state dict".
         wrapping: Dotted path of the mapping in the file; "" for the top.
         prefix: What was taken off its names.
         values: Tensors, and what else the model keeps in its state dict, by the model's own names;
@@ -50,12 +53,13 @@ class Selection:
         others: Other mappings or prefixes of the same file that fit equally well.
     """
 
+    source: str
     wrapping: str
     prefix: str
     values: dict[str, Any]
     metadata: dict[str, Any] | None
-    ignored: tuple[str, ...]
-    score: int
+    ignored: tuple[str, ...] = ()
+    score: int = 0
     others: tuple[str, ...] = ()
 
     @property
@@ -83,11 +87,11 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
     return tuple(value.shape) if isinstance(value, Tensor) and not is_lazy(value) else None
 
 
-def find_weights(content: Any, target: Shapes) -> list[Selection]:
+def find_weights(given: Checkpoint, target: Shapes) -> list[Selection]:
     """The parts of a checkpoint that may be a model's weights, the best first.
 
     Args:
-        content: What the file holds.
+        given: The checkpoint.
         target: What the model's state dict holds.
 
     Returns:
@@ -96,7 +100,7 @@ def find_weights(content: Any, target: Shapes) -> list[Selection]:
     own = _own_names(target)
     others = {name.rpartition(".")[2] for name, shape in target.items() if shape is None}
     found: list[tuple[tuple[int, int, int], Selection]] = []
-    for place, (path, mapping) in enumerate(_mappings(content)):
+    for place, (path, mapping) in enumerate(_mappings(given.content)):
         values: dict[str, Any] = {}
         rest = []
         for name, value in mapping.items():
@@ -115,9 +119,9 @@ def find_weights(content: Any, target: Shapes) -> list[Selection]:
                 for name, value in chosen.items()
                 if name in target
             )
-            outside = tuple(name for name in values if not name.startswith(prefix))
+            outside = (*(name for name in values if not name.startswith(prefix)), *rest)
             versions = _versions(mapping, prefix)
-            selection = Selection(path, prefix, chosen, versions, (*outside, *rest), score)
+            selection = Selection(given.name, path, prefix, chosen, versions, outside, score)
             found.append(((-score, rank, place), selection))
     best = [selection for _, selection in sorted(found, key=lambda entry: entry[0])]
     if best and best[0].score:
