@@ -14,9 +14,8 @@ from typing import Any
 
 from hookviz.errors import ModelError, closest
 from hookviz.models._checkpoint import SUFFIXES, Checkpoint, expanded, read_checkpoint
-from hookviz.models._fit import fits, shares_names
+from hookviz.models._fit import find_weights, fits, shares_names, tables
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._state_dict import find_weights, tables
 from hookviz.models._torchvision import TorchvisionArchitecture, architectures
 
 _KEYS = ("arch", "architecture", "model_name", "model", "name", "backbone")
