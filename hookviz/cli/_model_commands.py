@@ -154,7 +154,7 @@ def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap."),
         click.option(
             "--scale", default="auto", show_default=True,
-            type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+            type=click.Choice(["auto", "full", "channel", "layer", "symmetric", "percentile"]),
         ),
         click.option(
             "--order", default="index", show_default=True,
