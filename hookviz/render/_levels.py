@@ -63,6 +63,12 @@ class Scaling:
         """The one range, or None where each channel has its own."""
         return None if self.per_channel else (float(self.low[0]), float(self.high[0]))
 
+    @property
+    def around_zero(self) -> tuple[float, float]:
+        """The one range, and zero; zero alone where each channel has its own."""
+        low, high = self.ends or (0.0, 0.0)
+        return min(0.0, low), max(0.0, high)
+
 
 def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling:
     """Resolve the scale mode for one layer.
@@ -72,55 +78,44 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
         found: Their extents, all channels.
         options: ``scale``, ``vmin``, ``vmax`` and ``percentile`` are used.
     """
-    channels, whole = len(found.low), found.whole
-    if whole is None:
-        return _one("layer", channels, (0.0, 0.0), "no value is finite")
-    name = options.scale
+    whole, name = found.whole, options.scale
+    below = above = 0
     if name == "auto":
-        name = "symmetric" if whole[0] < 0 or arranged.rgb else "layer"
-    if name == "channel":
+        name = "symmetric" if whole is None or whole[0] < 0 or arranged.rgb else "layer"
+    if whole is None:
+        name, ends, sentence = "layer", (0.0, 0.0), "no value is finite"
+    elif name == "channel":
         low, high = np.nan_to_num(found.low), np.nan_to_num(found.high)
         noun = arranged.figure_kind.noun
         sentence = f"each {noun} on its own scale, from its minimum to its maximum"
         return Scaling(name, low, high, sentence, symmetric=False)
-    if name == "symmetric":
+    elif name == "symmetric":
         size = max(abs(whole[0]), abs(whole[1]))
+        ends = (-size, size)
         sentence = f"one scale for the layer, symmetric about zero: ±{value(size)}"
-        return _one(name, channels, (-size, size), sentence)
-    if name == "layer":
-        return _one(name, channels, whole, f"one scale for the layer: {_span(whole)}")
-    if name == "percentile":
-        ends = measure.percentiles(arranged.maps, options.percentile) or whole
-        first, last = options.percentile
-        words = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
+    elif name == "layer":
+        ends, sentence = whole, f"one scale for the layer: {_span(whole)}"
     else:
-        # GridOptions refuses these scales without both.
-        ends = cast("tuple[float, float]", (options.vmin, options.vmax))
-        words = f"{name} scale: {_span(ends)}"
-    below, above = measure.clipped(arranged.maps, *ends)
-    total = found.size * channels
-    if below or above:
-        words += f", clipped {share(below, total)} below and {share(above, total)} above"
-    return _one(name, channels, ends, words, below, above)
+        if name == "percentile":
+            ends = measure.percentiles(arranged.maps, options.percentile) or whole
+            first, last = options.percentile
+            sentence = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
+        else:  # GridOptions refuses these scales without both ends
+            ends = cast("tuple[float, float]", (options.vmin, options.vmax))
+            sentence = f"{name} scale: {_span(ends)}"
+        below, above = measure.clipped(arranged.maps, *ends)
+        total = found.size * len(found.low)
+        if below or above:
+            sentence += f", clipped {share(below, total)} below and {share(above, total)} above"
+    low, high = (np.full(len(found.low), end) for end in ends)
+    symmetric = ends[0] == -ends[1] and ends[1] > 0
+    return Scaling(name, low, high, sentence, symmetric, below, above)
 
 
 def _span(ends: tuple[float, float]) -> str:
     if ends[0] == ends[1]:
         return f"every value is {value(ends[0])}"
     return f"{value(ends[0])} to {value(ends[1])}"
-
-
-def _one(
-    name: str,
-    channels: int,
-    ends: tuple[float, float],
-    sentence: str,
-    below: int = 0,
-    above: int = 0,
-) -> Scaling:
-    low, high = (np.full(channels, end) for end in ends)
-    symmetric = ends[0] == -ends[1] and ends[1] > 0
-    return Scaling(name, low, high, sentence, symmetric, below, above)
 
 
 def shared_range(
