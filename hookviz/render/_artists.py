@@ -219,20 +219,22 @@ class Captions(Artist):
         if not self.get_visible():
             return
         if self._texts is None and isinstance(renderer, RendererAgg):
+            context = renderer.new_gc()
             for label in self._labels:
-                self._ink(renderer, label)
+                self._ink(renderer, context, label)
         else:
             for text in self._texts or map(self._text, self._labels):
                 text.draw(renderer)
         self.stale = False
 
-    def _ink(self, renderer: RendererAgg, label: Label) -> None:
-        zoom = self._page.dpi / label.face.dpi
-        face = replace(label.face, dpi=self._page.dpi)
+    def _ink(self, renderer: RendererAgg, context: Any, label: Label) -> None:
+        face, zoom = label.face, self._page.dpi / label.face.dpi
+        if zoom != 1.0:
+            face = replace(face, dpi=self._page.dpi)
         left = label.x * zoom - (face.width(label.text) if label.right else 0)
         cover, start, above = face.inked(label.text)
         ink = np.empty((*cover.shape, 4), np.uint8)
         ink[..., :3] = [round(255 * c) for c in label.color[:3]]
         ink[..., 3] = cover[::-1]
         bottom = int(renderer.height) - round(label.y * zoom) - (len(cover) - above)
-        renderer.draw_image(renderer.new_gc(), round(left) + start, bottom, ink)
+        renderer.draw_image(context, round(left) + start, bottom, ink)

@@ -119,15 +119,11 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
     total = found.size * len(found.low)
     if below or above:
         sentence += f", clipped {share(below, total)} below and {share(above, total)} above"
-    return _one(found, name, ends, sentence, (below, above))
+    return _one(found, name, ends, sentence, below, above)
 
 
 def _one(
-    found: Extents,
-    name: str,
-    ends: tuple[float, float],
-    sentence: str,
-    clipped: tuple[int, int] = (0, 0),
+    found: Extents, name: str, ends: tuple[float, float], sentence: str, *clipped: int
 ) -> Scaling:
     low, high = (np.full(len(found.low), end) for end in ends)
     return Scaling(name, low, high, sentence, ends[0] == -ends[1] and ends[1] > 0, *clipped)

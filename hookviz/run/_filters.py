@@ -1,7 +1,4 @@
-"""Filters of a model: the weights of a layer as a record that is drawn and exported like any.
-
-In: a model and layers. Out: records of kind "weight", figures. Must not know: images.
-"""
+"""Filters of a model: the weights of a layer as a record that is drawn and exported like any."""
 
 from __future__ import annotations
 

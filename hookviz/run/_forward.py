@@ -53,7 +53,7 @@ def failing_layer(module: nn.Module, error: BaseException) -> str | None:
 
 def run_model(
     model: LoadedModel,
-    picture: Picture,
+    image: Picture,
     layers: Any,
     *,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
@@ -75,7 +75,7 @@ def run_model(
 
     Args:
         model: The model.
-        picture: The image.
+        image: The image.
         layers: Layer selectors, see `hookviz.capture.select_layers`.
         preprocess: In place of the model's own preprocessing.
         inputs: Also keep what the layers received.
@@ -130,7 +130,7 @@ def run_model(
     put_back = generators_put_back(model.device) if alone else nullcontext()
     with torch_as_it_starts(model.device), put_back:
         received = network_input(
-            picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
+            image, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )
         args, kwargs = feed(model, received.tensor)
         started = datetime.now(UTC)
@@ -155,7 +155,7 @@ def run_model(
                     on_activation(a)
         return Run(
             model=model,
-            image=picture,
+            image=image,
             input=received,
             activations=activations,
             missing=MappingProxyType(dict(capture.missing)),

@@ -1,8 +1,5 @@
 """Where a layer's places lie in the image, found out by changing the image.
 
-In: a model, the input of its forward, what its layers gave. Out: the same activations with what is
-known of their axes. Must not know: how anything is drawn.
-
 The order of tokens, windows and channels is the model's own affair: Hiera keeps its tokens in
 another order than the image, a masked autoencoder keeps a random quarter of them, and shapes do
 not tell. So where the layer's type and shape leave a doubt, the forward runs three times more: as
