@@ -1,4 +1,4 @@
-"""A module that has shapes and no values: what a forward would give, for nothing.
+"""Copies of a module to try things on: with shapes alone, or with the same weights.
 
 Must not know: any other part of hookviz, nor any library but torch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,30 @@ def without_values(module: nn.Module) -> nn.Module:
         >>> twin(torch.empty(1, 3, 32, 32, device="meta")).shape
         torch.Size([1, 8, 30, 30])
     """
+
+    def empty(weight: Tensor) -> Tensor:
+        return nn.Parameter(torch.empty_like(weight, device="meta"), requires_grad=False)
+
+    return _copied(module, empty, lambda tensor: torch.empty_like(tensor, device="meta"))
+
+
+def with_same_weights(module: nn.Module) -> nn.Module:
+    """A copy without hooks that shares the weights and has buffers and modes of its own.
+
+    Args:
+        module: Any module that can be deep-copied.
+
+    Examples:
+        >>> conv = nn.Conv2d(3, 8, 3)
+        >>> with_same_weights(conv).weight is conv.weight
+        True
+    """
+    return _copied(module, lambda weight: weight, lambda tensor: tensor.detach().clone())
+
+
+def _copied(
+    module: nn.Module, weight_of: Callable[[Tensor], Tensor], tensor_of: Callable[[Tensor], Tensor]
+) -> nn.Module:
     memo: dict[int, Any] = {}
     with torch.inference_mode(mode=False), torch.no_grad():
         for part in module.modules():
@@ -34,10 +59,9 @@ def without_values(module: nn.Module) -> nn.Module:
                 if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")):
                     memo[id(value)] = OrderedDict()
                 elif isinstance(value, Tensor):
-                    memo[id(value)] = torch.empty_like(value, device="meta")
+                    memo[id(value)] = tensor_of(value)
             for buffer in part.buffers(recurse=False):
-                memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+                memo[id(buffer)] = tensor_of(buffer)
             for weight in part.parameters(recurse=False):
-                empty = torch.empty_like(weight, device="meta")
-                memo[id(weight)] = nn.Parameter(empty, requires_grad=False)
+                memo[id(weight)] = weight_of(weight)
         return copy.deepcopy(module, memo)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hookviz._text import error_text
 from hookviz.errors import HookvizError
 
 
@@ -37,22 +38,18 @@ class SentenceCommand(click.Command):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click ends quietly where the reader of a pipe has gone (`| head`)
-        except HookvizError as error:
-            if debug:
-                raise
-            raise Failure(as_options(str(error), self)) from error
-        except OSError as error:
-            if debug:
-                raise
-            place = f" ({str(error.filename)!r})" if error.filename else ""
-            raise Failure(f"{error.strerror or str(error)}{place}.") from error
         except Exception as error:
             if debug:
                 raise
-            text = str(error).strip().split("\n")[0] or "no further text"
-            raise Failure(
-                f"{type(error).__name__}: {text} (`--debug` shows where it happened)"
-            ) from error
+            raise Failure(self._sentence(error)) from error
+
+    def _sentence(self, error: Exception) -> str:
+        if isinstance(error, HookvizError):
+            return as_options(str(error), self)
+        if isinstance(error, OSError):
+            place = f" ({str(error.filename)!r})" if error.filename else ""
+            return f"{error.strerror or error}{place}."
+        return f"{type(error).__name__}: {error_text(error)} (`--debug` shows where it happened)"
 
 
 class SentenceGroup(click.Group):

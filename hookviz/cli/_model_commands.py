@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import columns, shape_text
+from hookviz._text import columns, error_text, shape_text
 from hookviz.cli._errors import SentenceCommand, as_options
 from hookviz.errors import HookvizError
 
@@ -46,13 +47,17 @@ def load(model: str, weights: str, device: str, said: set[str] | None = None) ->
     from hookviz.models import load_model
 
     loaded = load_model(model, weights=weights, device=device)
-    command = click.get_current_context().command
     said = set() if said is None else said
-    for text in (loaded.report.table() if loaded.report else "", as_options(loaded.note, command)):
+    for text in (loaded.report.table() if loaded.report else "", _with_options(loaded.note)):
         if text and text not in said:
             click.echo(text, err=True)
             said.add(text)
     return loaded
+
+
+def _with_options(text: str) -> str:
+    """A sentence about a model with the command's options in place of Python's arguments."""
+    return as_options(text, click.get_current_context().command)
 
 
 def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
@@ -66,10 +71,8 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
     except Exception as error:
         layer = failing_layer(model.module, error)
         place = "" if layer is None else f" in layer '{layer}'"
-        text = str(error).strip().split("\n")[0] or "no further text"
-        raise HookvizError(
-            f"The forward of {model.name} failed{place}: {type(error).__name__}: {text}"
-        ) from error
+        fault = f"{type(error).__name__}: {error_text(error)}"
+        raise HookvizError(f"The forward of {model.name} failed{place}: {fault}") from error
 
 
 @click.command(cls=SentenceCommand)
@@ -90,18 +93,19 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
         loaded = load(model, weights, device)
-    found = [] if image is None else _shapes(loaded, image)
-    calls = {one.layer: one.calls for one in found}
-    shapes: dict[str, dict[str, None]] = {}
-    for one in found:
-        leaf = f"{one.leaf}: " if one.leaf else ""
-        shapes.setdefault(one.layer, {})[f"{leaf}{shape_text(one.shape)}"] = None
+    seen: dict[str, list[Activation]] = {}
+    for one in [] if image is None else _shapes(loaded, image):
+        seen.setdefault(one.layer, []).append(one)
     table: list[tuple[str, ...]] = []
     for row in list_layers(loaded.module):
         if search.lower() in f"{row.name} {row.type}".lower():
-            seen = ", ".join(shapes.get(row.name, {})) or "did not run"
-            more = (str(calls.get(row.name, 0)), seen) if image is not None else ()
-            table.append((row.name or "(model)", row.type, f"{row.parameters:,}", *more))
+            cells = [row.name or "(model)", row.type, f"{row.parameters:,}"]
+            if image is not None:
+                found = seen.get(row.name, [])
+                shapes = [f"{a.leaf}: " * bool(a.leaf) + shape_text(a.shape) for a in found]
+                cells.append(str(found[0].calls if found else 0))
+                cells.append(", ".join(dict.fromkeys(shapes)) or "did not run")
+            table.append(tuple(cells))
     if not table:
         raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
     head = ("layer", "type", "parameters", "calls", "output shapes")
@@ -129,15 +133,8 @@ def image_source(image: str) -> Any:
     """A path, or a bundled sample where no such file exists."""
     from hookviz.images import sample_image, sample_images
 
-    try:
-        there = Path(image).exists()
-    except OSError:  # a name that no file can have
-        there = False
-    if not there:
-        for name in sample_images():
-            if image in (name, Path(name).stem):
-                return sample_image(name)
-    return Path(image)
+    names = {name for sample in sample_images() for name in (sample, Path(sample).stem)}
+    return sample_image(image) if image in names and not Path(image).exists() else Path(image)
 
 
 def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,7 +154,7 @@ def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap."),
         click.option(
             "--scale", default="auto", show_default=True,
-            type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+            type=click.Choice(["auto", "full", "channel", "layer", "symmetric", "percentile"]),
         ),
         click.option(
             "--order", default="index", show_default=True,
@@ -244,8 +241,7 @@ def maps(
     if not run.activations:
         raise HookvizError("None of the layers gave an activation, so nothing was written.")
     what = {"input", *_parts(formats)}
-    what |= {"channels"} if channels is not None else set()
-    what |= {"values"} if values is not None else set()
+    what |= {name for name, chosen in (("channels", channels), ("values", values)) if chosen}
     with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int, _file: str) -> None:
@@ -260,8 +256,7 @@ def maps(
             values=values or "npz",
             progress=progress,
         )
-    predicted = str(run.predictions)
-    click.echo(as_options(predicted, click.get_current_context().command), err=True)
+    click.echo(_with_options(str(run.predictions)), err=True)
     say(result)
 
 
@@ -310,12 +305,9 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
         if error.code in remedies:
             raise HookvizError(error.message, remedy=remedies[error.code]) from error
         raise
-    if outcome.identical:
-        click.echo("identical, pixel for pixel")
-    for difference in outcome.differences:
-        click.echo(difference)
-    if not outcome.identical:
-        raise SystemExit(1)
+    said = ["identical, pixel for pixel"] if outcome.identical else []
+    click.echo("\n".join([*said, *outcome.differences]))
+    sys.exit(0 if outcome.identical else 1)
 
 
 @click.command(cls=SentenceCommand)

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hookviz._text import error_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export._facts import FileRecord, RunFacts
@@ -50,8 +51,7 @@ def reason(error: BaseException) -> str:
     """
     if isinstance(error, HookvizError):
         return str(error)
-    text = str(error).strip().split("\n")[0] or "no further text"
-    return f"its values cannot be read ({type(error).__name__}: {text:.200})."
+    return f"its values cannot be read ({type(error).__name__}: {error_text(error):.200})."
 
 
 def encoding(contents: PngContents) -> Callable[[], bytes]:

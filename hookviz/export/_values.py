@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from hookviz._tensors import dense
+from hookviz._text import error_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
 from hookviz.export._facts import activation_texts, run_texts
@@ -78,7 +79,7 @@ def _as_array(tensor: Tensor) -> np.ndarray:
         except (TypeError, RuntimeError) as error:  # NumPy, or torch itself, lacks the dtype
             fault = error
     raise TensorError(
-        f"Its dtype is {tensor.dtype}, which NumPy cannot hold ({str(fault).splitlines()[0]}).",
+        f"Its dtype is {tensor.dtype}, which NumPy cannot hold ({error_text(fault)}).",
         remedy="Use values='safetensors'.",
     )
 

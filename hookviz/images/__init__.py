@@ -12,6 +12,7 @@ from hookviz.images._network_input import NetworkInput, network_input
 from hookviz.images._picture import Picture, clean_name
 from hookviz.images._preprocessing import Box, Preprocessing
 from hookviz.images._read import read_image, sample_image, sample_images
+from hookviz.images._source import source_box
 
 __all__ = [
     "MAX_BYTES",
@@ -26,4 +27,5 @@ __all__ = [
     "read_image",
     "sample_image",
     "sample_images",
+    "source_box",
 ]

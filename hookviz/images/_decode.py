@@ -74,24 +74,22 @@ def decode(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Fact
         of itself; notes.
     """
     max_pixels = min(max_pixels, SLOW_FORMATS.get(pillow, max_pixels))
-    if pillow == "HEIF":
-        return _heif(data, max_pixels)
     frames = check_contents(data, pillow, max_pixels)
-    notes: list[str] = []
+    open_it = _heif if pillow == "HEIF" else _opened
+    notes: tuple[str, ...] = ()
     try:
-        image, facts = _opened(data, pillow, max_pixels)
+        image, facts = open_it(data, pillow, max_pixels)
     except ValueError as error:
         # Pillow's words: "Decompressed data too large …", "Too much memory used in text chunks".
         if pillow != "PNG" or not str(error).startswith(("Decompressed data", "Too much memory")):
             raise
         image, facts = _opened(png_essentials(data), pillow, max_pixels)
-        notes.append("Oversized texts in the file were left out.")
-    if frames is None:
-        frames = getattr(image, "n_frames", 1)
+        notes = ("Oversized texts in the file were left out.",)
+    frames = frames or facts.frames or getattr(image, "n_frames", 1)
     if frames > 1:
         number = f"more than {MAX_FRAMES_COUNTED:,}" if frames > MAX_FRAMES_COUNTED else f"{frames}"
-        notes.insert(0, f"This is the first of {number} frames.")
-    return image, facts, tuple(notes)
+        notes = (f"This is the first of {number} frames.", *notes)
+    return image, facts, notes
 
 
 @contextmanager
@@ -164,7 +162,7 @@ def _opened(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Fac
     return image, facts
 
 
-def _heif(data: bytes, max_pixels: int) -> tuple[Image.Image, Facts, tuple[str, ...]]:
+def _heif(data: bytes, _pillow: str, max_pixels: int) -> tuple[Image.Image, Facts]:
     """HEIC by the optional plugin, used directly: Pillow's registry is not touched."""
     try:
         import pillow_heif
@@ -178,17 +176,14 @@ def _heif(data: bytes, max_pixels: int) -> tuple[Image.Image, Facts, tuple[str, 
     image: Image.Image = opened.to_pillow()
     image.load()
     image.format = "HEIF"
-    notes = (f"This is the first of {len(opened)} frames.",) if len(opened) > 1 else ()
-    return image, Facts(image.size), notes
+    return image, Facts(image.size, frames=len(opened))
 
 
 def png_essentials(data: bytes) -> bytes:
     """A PNG without its texts and profile, for files that hide too much in them."""
-    kept = [data[:8]]
-    place = 8
+    kept, place = [data[:8]], 8
     while place + 12 <= len(data):
-        (length,) = struct.unpack_from(">I", data, place)
-        end = place + 12 + length
+        end = place + 12 + int.from_bytes(data[place : place + 4], "big")
         if data[place + 4 : place + 8] not in (b"tEXt", b"zTXt", b"iTXt", b"iCCP"):
             kept.append(data[place:end])
         place = end

@@ -57,12 +57,14 @@ class Facts:
         bits: Bits per sample, where it matters later; 8 otherwise.
         inverted: Zero means white, in samples that Pillow does not turn over.
         oriented: The orientation that Pillow applies by itself (TIFF), 1 otherwise.
+        frames: How many there are; 0 where Pillow counts them.
     """
 
     size: tuple[int, int]
     bits: int = 8
     inverted: bool = False
     oriented: int = 1
+    frames: int = 0
 
 
 def megapixels(count: int) -> str:
@@ -88,7 +90,7 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
         )
 
 
-def check_contents(data: bytes, pillow: str, max_pixels: int) -> int | None:
+def check_contents(data: bytes, pillow: str, max_pixels: int) -> int:
     """Looks for sizes that Pillow sees while it decodes only.
 
     Args:
@@ -97,7 +99,7 @@ def check_contents(data: bytes, pillow: str, max_pixels: int) -> int | None:
         max_pixels: Most pixels of an image.
 
     Returns:
-        The number of frames, at most one more than MAX_FRAMES_COUNTED; None: left to Pillow.
+        The number of frames, at most one more than MAX_FRAMES_COUNTED; 0: left to Pillow.
 
     Raises:
         Refused: A size is too large.
@@ -110,7 +112,7 @@ def check_contents(data: bytes, pillow: str, max_pixels: int) -> int | None:
         check_size((next(sides), next(sides)), max_pixels)
     elif pillow == "TIFF" and (entries := _tiff_entries(data)) > 2_000_000:
         raise Refused(f"with {entries:,} entries in its directory, which is too much work")
-    return _gif(data, max_pixels) if pillow == "GIF" else None
+    return _gif(data, max_pixels) if pillow == "GIF" else 0
 
 
 def check_opened(image: Image.Image, data: bytes, max_pixels: int) -> Facts:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from PIL import Image
 
 MAX_NAME = 80
+_JOINERS = "\u200c\u200d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +69,11 @@ def clean_name(name: str, default: str = "image") -> str:
         'passwd'
     """
     base = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
-    # Categories C*: control, format (with the bidirectional overrides that make "gpj.exe" read
-    # "exe.jpg"), surrogates, unassigned; Zl and Zp break lines as "\n" does. The two joiners stay:
-    # Persian, Indic scripts and emoji are spelled with them.
-    kept = "".join(
-        c
-        for c in base
-        if c in "\u200c\u200d"
-        or (unicodedata.category(c)[0] != "C" and unicodedata.category(c) not in ("Zl", "Zp"))
-    )
-    kept = " ".join(kept.split())
+    # What goes: control, format (with the bidirectional overrides that make "gpj.exe" read
+    # "exe.jpg"), surrogates, unassigned, line breaks. Spaces of all widths stay, and the two
+    # joiners: Persian, Indic scripts and emoji are spelled with them.
+    shown = (c for c in base if c.isprintable() or unicodedata.category(c) == "Zs" or c in _JOINERS)
+    kept = " ".join("".join(shown).split())
     if kept in ("", ".", "..") or not any(c.isprintable() for c in kept):
         return default
     if len(kept) > MAX_NAME:

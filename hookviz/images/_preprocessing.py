@@ -26,6 +26,7 @@ import torch
 from PIL import Image
 
 from hookviz._tensors import dense
+from hookviz._text import error_text
 from hookviz.errors import ImageError, did_you_mean
 from hookviz.images._picture import Picture
 from hookviz.images._read import read_image
@@ -490,9 +491,8 @@ class CalledPreprocessing(Preprocessing):
             try:
                 given = _call(self.function, _rgb(picture).copy())
             except Exception as error:
-                first = (str(error).splitlines() or [""])[0]
                 raise ImageError(
-                    f"The preprocessing {name} failed: {first or type(error).__name__}",
+                    f"The preprocessing {name} failed: {error_text(error)}",
                     remedy="It is called with one RGB PIL image (an array as image= where it "
                     "takes nothing else).",
                 ) from error

@@ -83,7 +83,8 @@ def to_rgb(
         color, note = _to_srgb(color, profile)
         notes += [note] if note else []
     if color.mode == "LAB":
-        color = _lab_to_rgb(color)
+        lab, srgb = (ImageCms.createProfile(space) for space in ("LAB", "sRGB"))
+        color = ImageCms.buildTransform(lab, srgb, "LAB", "RGB").apply(color)
     if color.mode != "RGB":
         color = color.convert("RGB")
     if alpha is not None and alpha.getextrema() != (255, 255):
@@ -149,11 +150,8 @@ def _levels(
         return numbers_to_levels(numbers, 0, 4095 if bits == 12 else 65535), []
     low, high, odd = _finite_range(numbers)
     notes = [f"{odd:,} values were not finite (NaN is shown black)."] if odd else []
-    if mode == "I":
-        full = 65535 if sixteen else 255 if low >= 0 and high <= 255 else 0
-    else:
-        full = 1 if low >= 0 and high <= 1 else 0
-    if full:
+    full = 1 if mode == "F" else 65535 if sixteen else 255
+    if low >= 0 and high <= full:
         return numbers_to_levels(numbers, 0, full), notes
     if low == high:
         notes.append(f"All values are {low:g}; the image is shown mid-grey.")
@@ -226,13 +224,12 @@ def _to_srgb(image: Image.Image, profile: Any) -> tuple[Image.Image, str]:
         )
         if image.mode in ("RGB", "L") and _changes_nothing(transform, image.mode):
             return image, ""
-        converted = ImageCms.applyTransform(image, transform)
-        words = _profile_words(source)
+        name = source.profile.profile_description or ""
+        words = "".join(c for c in name if c.isprintable()).strip()[:60]
+        quoted = f"“{words}” " if words else ""
+        return transform.apply(image), f"Converted from the color profile {quoted}to sRGB."
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError, AttributeError, OverflowError):
         return image, broken
-    if converted is None:
-        return image, broken
-    return converted, f"Converted from the color profile {words}to sRGB."
 
 
 def _changes_nothing(transform: ImageCms.ImageCmsTransform, mode: str) -> bool:
@@ -240,24 +237,8 @@ def _changes_nothing(transform: ImageCms.ImageCmsTransform, mode: str) -> bool:
     steps = np.linspace(0, 255, 9).round().astype(np.uint8)
     colors = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(1, -1, 3)
     probe = Image.fromarray(np.arange(256, dtype=np.uint8)[None] if mode == "L" else colors)
-    found = ImageCms.applyTransform(probe, transform)
-    if found is None:
-        return False
-    difference = np.asarray(ImageChops.difference(found, probe.convert("RGB")))
-    return bool(difference.max() <= PROFILE_TOLERANCE)
-
-
-def _profile_words(profile: ImageCms.ImageCmsProfile) -> str:
-    text = profile.profile.profile_description or ""
-    kept = "".join(c for c in text if c.isprintable()).strip()[:60]
-    return f"“{kept}” " if kept else ""
-
-
-def _lab_to_rgb(image: Image.Image) -> Image.Image:
-    converted = ImageCms.profileToProfile(
-        image, ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), outputMode="RGB"
-    )
-    return image.convert("L").convert("RGB") if converted is None else converted
+    difference = ImageChops.difference(transform.apply(probe), probe.convert("RGB"))
+    return bool(np.asarray(difference).max() <= PROFILE_TOLERANCE)
 
 
 # Arrays and tensors

@@ -17,7 +17,7 @@ from hookviz.models._checkpoint import SUFFIXES, Checkpoint, expanded, read_chec
 from hookviz.models._fit import fits, shares_names
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
 from hookviz.models._state_dict import find_weights, tables
-from hookviz.models._torchvision import Architecture, architectures
+from hookviz.models._torchvision import TorchvisionArchitecture, architectures
 
 _KEYS = ("arch", "architecture", "model_name", "model", "name", "backbone")
 
@@ -107,12 +107,12 @@ def _fitting(content: Any, stem: str) -> list[str]:
     """Torchvision's architectures with a checkpoint's names and shapes: of one family alone."""
     known = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
     likely = closest(stem.lower(), [arch.name for arch in known], 5)
-    families: dict[str, list[Architecture]] = {}
+    families: dict[str, list[TorchvisionArchitecture]] = {}
     for arch in sorted(known, key=lambda arch: arch.name not in likely):
         families.setdefault(arch.family, []).append(arch)
     for family in families.values() if find_weights(content, {}) else ():
-        if shares_names(family[0].buildable, content):
-            found = [arch.name for arch in family if fits(arch.buildable, content)]
+        if shares_names(family[0], content):
+            found = [arch.name for arch in family if fits(arch, content)]
             if found:
                 return found
     return []

@@ -22,7 +22,7 @@ from hookviz.models._modules import MOST_CLASSES, Values, copy_module, last_laye
 from hookviz.models._state_dict import Selection, Shapes, find_weights, shape_of, with_versions
 
 if TYPE_CHECKING:
-    from hookviz.models._loaded_model import Buildable
+    from hookviz.models._loaded_model import Architecture
 
 _TRIES = 3
 _SHOWN = 8
@@ -176,7 +176,7 @@ class Fitted:
 
 
 def fit_builder(
-    what: Buildable, given: Checkpoint, *, strict: bool, num_classes: Any = None
+    what: Architecture, given: Checkpoint, *, strict: bool, num_classes: Any = None
 ) -> Fitted:
     """Build a model for a checkpoint and fill it.
 
@@ -207,13 +207,13 @@ def fit_builder(
     return replace(fitted, report=report, classes=classes or what.default_classes)
 
 
-def _state(what: Buildable, options: Mapping[str, Any]) -> dict[str, Any]:
+def _state(what: Architecture, options: Mapping[str, Any]) -> dict[str, Any]:
     """The names and shapes of the module's state dict, laid out without memory."""
     return dict(what.build(values="none", **options).state_dict())
 
 
 def _options(
-    what: Buildable, given: Checkpoint, num_classes: Any = None
+    what: Architecture, given: Checkpoint, num_classes: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any], Selection]:
     """How the builder is called for a checkpoint, what it then builds, and what fits it best."""
     options: dict[str, Any] = {} if num_classes is None else {"num_classes": num_classes}
@@ -226,14 +226,14 @@ def _options(
         options = {**hints, **options}
 
 
-def shares_names(what: Buildable, content: Any) -> bool:
+def shares_names(what: Architecture, content: Any) -> bool:
     """Whether a checkpoint shares names with an architecture, as all of its family do."""
     shapes = dict.fromkeys(_state(what, {}))
     found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
     return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)
 
 
-def fits(what: Buildable, content: Any) -> bool:
+def fits(what: Architecture, content: Any) -> bool:
     """Whether a checkpoint has an architecture's names and shapes; the number of classes is free.
 
     Nothing is built but layouts without memory.
@@ -312,7 +312,7 @@ def _load_own(
         given: The checkpoint.
         state: The module's state dict.
         name: The model's name.
-        convert: See `Buildable`.
+        convert: See `Architecture`.
     """
     content = given.content
     found = find_weights(content, _shapes(state))
@@ -403,7 +403,7 @@ def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
 
 
 def _hints(
-    what: Buildable, selection: Selection, shapes: Shapes, options: Mapping[str, Any]
+    what: Architecture, selection: Selection, shapes: Shapes, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the checkpoint says about how its model was built."""
     found: dict[str, Any] = {}
@@ -443,7 +443,7 @@ def _classes(default: int | None, names: Mapping[str, Tensor], shapes: Shapes) -
     return only if 1 <= only <= MOST_CLASSES else None
 
 
-def _head_names(what: Buildable, shapes: Shapes, options: Mapping[str, Any]) -> frozenset[str]:
+def _head_names(what: Architecture, shapes: Shapes, options: Mapping[str, Any]) -> frozenset[str]:
     """Names that depend on the number of classes, with all others of their layers."""
     if what.default_classes is None:
         return frozenset()
@@ -565,7 +565,7 @@ def _refuse(report: WeightsReport, strict: bool, advice: Callable[[], str]) -> N
         raise MismatchError(report, advice())
 
 
-def _advice(what: Buildable, given: Checkpoint) -> str:
+def _advice(what: Architecture, given: Checkpoint) -> str:
     """Names a sibling of the architecture that the checkpoint fits."""
     name = next((other.name for other in what.siblings() if fits(other, given.content)), "")
     return f"It fits '{name}'." if name else ""

@@ -90,26 +90,34 @@ def find_input_size(
         >>> find_input_size(nn.Conv2d(3, 8, 3))
         InputSize(channels=3, size=None, only=False)
     """
-    trials = _Trials.of(unwrapped(module), cancelled)
-    if trials is None:
+    module = unwrapped(module)
+    weights = [*module.parameters()]
+    if isinstance(module, torch.jit.ScriptModule) or any(map(is_lazy, weights)):
         return None
-    for channels in trials.channels:
-        if trials.fits(channels, *ANY_SIZE):
-            return InputSize(channels)
-    for channels in trials.channels:
-        size = trials.search(channels)
+    try:
+        twin = without_values(module).eval()
+    except Exception:  # noqa: BLE001 - whatever a class's own __deepcopy__ raises
+        return None
+    first = next((part for part in twin.modules() if isinstance(part, _CONVOLUTIONS)), None)
+    if isinstance(first, nn.Conv3d):
+        return None
+    own = first.in_channels if isinstance(first, nn.Conv2d) else 3
+    channels = tuple(dict.fromkeys(c for c in (own, 3, 1) if c in (1, 3)))
+    dtype = next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
+    trials = _Trials(twin, dtype, cancelled)
+    for count in channels:
+        if trials.way(count, *ANY_SIZE) == 0:
+            return InputSize(count)
+    for count in channels:
+        size = trials.search(count)
         if size is not None:
-            other = (size[0] + 32, size[1] + 32)
-            return InputSize(channels, size, only=not trials.fits(channels, *other))
+            larger = trials.way(count, size[0] + 32, size[1] + 32)
+            return InputSize(count, size, only=larger != 0)
     return None
 
 
 class _Misfit(Exception):  # noqa: N818 - an answer inside this module, never seen outside
     """A linear layer got another number of features than it has."""
-
-    def __init__(self, got: int, wanted: int) -> None:
-        super().__init__(got, wanted)
-        self.way = (got > wanted) - (got < wanted)
 
 
 class _Trials:
@@ -118,45 +126,19 @@ class _Trials:
     Args:
         twin: The copy.
         dtype: Of the images.
-        channels: Numbers of channels to try, likeliest first.
         cancelled: Says whether to stop.
     """
 
-    @classmethod
-    def of(cls, module: nn.Module, cancelled: Callable[[], bool]) -> _Trials | None:
-        """Trials of a module; None where it cannot be copied or takes no image."""
-        weights = [*module.parameters()]
-        if isinstance(module, torch.jit.ScriptModule) or any(map(is_lazy, weights)):
-            return None
-        try:
-            twin = without_values(module).eval()
-        except Exception:  # noqa: BLE001 - whatever a class's own __deepcopy__ raises
-            return None
-        first = next((part for part in twin.modules() if isinstance(part, _CONVOLUTIONS)), None)
-        if isinstance(first, nn.Conv3d):
-            return None
-        own = first.in_channels if isinstance(first, nn.Conv2d) else 3
-        channels = tuple(dict.fromkeys(c for c in (own, 3, 1) if c in (1, 3)))
-        dtype = next((w.dtype for w in weights if w.is_floating_point()), torch.float32)
-        return cls(twin, dtype, channels, cancelled)
-
-    def __init__(
-        self,
-        twin: nn.Module,
-        dtype: torch.dtype,
-        channels: tuple[int, ...],
-        cancelled: Callable[[], bool],
-    ) -> None:
+    def __init__(self, twin: nn.Module, dtype: torch.dtype, cancelled: Callable[[], bool]) -> None:
         self.twin = twin
         self.dtype = dtype
-        self.channels = channels
-        self.until = time.monotonic() + SECONDS
+        until = time.monotonic() + SECONDS
         self.seen: list[tuple[int, int]] = []
         self.hopeless = False
-        self.cancelled = cancelled
+        self.over: Callable[[], bool] = lambda: cancelled() or time.monotonic() > until
 
         def stop(_module: nn.Module, _args: Any) -> None:
-            if cancelled() or time.monotonic() > self.until:
+            if self.over():
                 raise RunCancelled("The search for the size was ended.")
 
         for part in twin.modules():
@@ -164,13 +146,9 @@ class _Trials:
             if isinstance(part, nn.Linear):
                 part.register_forward_pre_hook(_check_features)
 
-    def fits(self, channels: int, height: int, width: int) -> bool:
-        """Whether a forward takes an image of that shape."""
-        return self.way(channels, height, width) == 0
-
     def way(self, channels: int, height: int, width: int) -> int | None:
         """0 where the shape fits, 1 where it is too large, -1 too small, None where unknown."""
-        if self.hopeless or time.monotonic() > self.until or self.cancelled():
+        if self.hopeless or self.over():
             return None
         try:
             with (
@@ -181,7 +159,7 @@ class _Trials:
             ):
                 output = self.twin(torch.empty(1, channels, height, width, dtype=self.dtype))
         except _Misfit as misfit:
-            return misfit.way
+            return _compare(*misfit.args)
         except Exception as error:  # noqa: BLE001 - whatever a forward raises
             # Other arguments or values are wanted: no size helps.
             self.hopeless = not isinstance(error, (RuntimeError, ValueError, AssertionError)) or (
@@ -212,32 +190,42 @@ class _Trials:
         self.seen.clear()
         self.way(channels, *ANY_SIZE)
         named = dict.fromkeys(s for s in self.seen if all(4 <= side <= MAX_SIDE for side in s))
-        for height, width in list(named)[:12]:
-            if self.fits(channels, height, width):
-                return height, width
-        for ratio in ((1, 1), *RATIOS):
-            low, high, known = 0, MAX_SIDE // max(ratio) + 1, False
-            sides = list(USUAL_SIDES) if ratio == (1, 1) else []
-            while low + 1 < high and (sides or known or ratio != (1, 1)):
-                scale = sides.pop(0) if sides else (low + high) // 2
-                if not low < scale < high:
-                    continue
-                way = self.way(channels, ratio[0] * scale, ratio[1] * scale)
-                if way == 0:
-                    return self._smallest(channels, ratio, scale) if not sides else (scale, scale)
-                if way is None:
-                    if not sides:
-                        break
-                    continue
-                known = True
-                low, high = (scale, high) if way < 0 else (low, scale)
-        return None
+        for size in list(named)[:12]:
+            if self.way(channels, *size) == 0:
+                return size
+        low, high = 0, MAX_SIDE + 1
+        for side in USUAL_SIDES:
+            way = self.way(channels, side, side) if low < side < high else None
+            if way == 0:
+                return side, side
+            low, high = side if way == -1 else low, side if way == 1 else high
+        if high - low <= MAX_SIDE:
+            found = self._halve(channels, (1, 1), low, high)
+            if found is not None:
+                return found
+        tries = (self._halve(channels, r, 0, MAX_SIDE // max(r) + 1) for r in RATIOS)
+        return next((found for found in tries if found is not None), None)
 
-    def _smallest(self, channels: int, ratio: tuple[int, int], scale: int) -> tuple[int, int]:
-        """The smallest size that fits too: what strides and pooling divide without a rest."""
-        while scale > 1 and self.fits(channels, ratio[0] * (scale - 1), ratio[1] * (scale - 1)):
-            scale -= 1
-        return ratio[0] * scale, ratio[1] * scale
+    def _halve(
+        self, channels: int, ratio: tuple[int, int], low: int, high: int
+    ) -> tuple[int, int] | None:
+        """The smallest size of a ratio that fits, where too small and too large can be told."""
+
+        def way(scale: int) -> int | None:
+            return self.way(channels, ratio[0] * scale, ratio[1] * scale)
+
+        while low + 1 < high:
+            scale = (low + high) // 2
+            answer = way(scale)
+            if answer == 0:
+                # Strides and pooling divide smaller sizes without a rest.
+                while scale > 1 and way(scale - 1) == 0:
+                    scale -= 1
+                return ratio[0] * scale, ratio[1] * scale
+            if answer is None:
+                return None
+            low, high = (scale, high) if answer < 0 else (low, scale)
+        return None
 
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

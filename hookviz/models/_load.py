@@ -27,17 +27,8 @@ _NAMED = (Torchvision(), Timm())
 SOURCES: tuple[ModelSource, ...] = (*_NAMED, CheckpointFile(*_NAMED), OwnModule())
 """Where models come from; the first that recognises one loads it."""
 
-_DTYPES = {
-    "float16": torch.float16,
-    "half": torch.float16,
-    "fp16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "bf16": torch.bfloat16,
-    "float32": torch.float32,
-    "float": torch.float32,
-    "float64": torch.float64,
-    "double": torch.float64,
-}
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+_SHORT = {"half": 0, "fp16": 0, "bf16": 1, "float": 2, "double": 3}
 
 
 def load_model(
@@ -266,8 +257,8 @@ def choose_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.").lower()
-    if name not in _DTYPES or not isinstance(dtype, str | torch.dtype):
-        raise ModelError(
-            f"Unknown dtype '{dtype}': legal are float32, float16, bfloat16 and float64."
-        )
-    return _DTYPES[name]
+    name = _DTYPES[_SHORT[name]] if name in _SHORT else name
+    found = getattr(torch, name) if name in _DTYPES else None
+    if not isinstance(found, torch.dtype) or not isinstance(dtype, str | torch.dtype):
+        raise ModelError(f"Unknown dtype '{dtype}': legal are {', '.join(_DTYPES)}.")
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Literal, Protocol
@@ -33,6 +33,15 @@ Task = Literal[
     "classification", "segmentation", "detection", "video", "optical_flow", "features", "unknown"
 ]
 """What a model answers: it decides how the model is fed and how its output is summarised."""
+_TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
+
+
+def task_of(package: str) -> Task:
+    """What the models of a package of torchvision's or timm's answer; "unknown" for others."""
+    parts = package.split(".")
+    if parts[:2] not in (["torchvision", "models"], ["timm", "models"]):
+        return "unknown"
+    return next((task for task in _TASKS if task in parts), "classification")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +112,7 @@ class LoadedModel:
         except Exception:  # noqa: BLE001 - a class of the user's may do anything there
             return ""
         version = _version(state)
-        if version is None:
-            return _hash_state(state)
-        if version not in self._hash:
+        if version is None or version not in self._hash:
             self._hash.clear()
             self._hash[version] = _hash_state(state)
         return self._hash[version]
@@ -231,39 +238,49 @@ class ModelSource(Protocol):
         return None
 
 
-@dataclass(frozen=True)
-class Buildable:
+class Architecture(Protocol):
     """An architecture of a library's, built anew for the weights that are asked for.
 
     Attributes:
         name: What ``load_model`` takes.
         library: Whose it is, for sentences.
-        make: Called with keywords: ``num_classes`` and what ``options`` names.
-        preprocessing: How an image becomes the input of a module that was built.
         default_classes: How many classes it has without ``num_classes``; None where fixed.
         task: What it answers.
         names: Class names for a checkpoint that has none of its own and as many classes.
         names_of: Whose they are.
         options: "aux_logits", "aux_loss", "image_size" where the builder takes them.
-        untrained: How an untrained one is built.
-        siblings: Architectures of the same family, tried for advice where a checkpoint does not
-            fit.
         convert: The library's own conversion of older or foreign checkpoints for such a module;
             None where it has none.
     """
 
     name: str
     library: str
-    make: Callable[..., nn.Module]
-    preprocessing: Callable[[nn.Module], Any]
     default_classes: int | None
     task: Task = "classification"
     names: tuple[str, ...] = ()
     names_of: str = ""
     options: frozenset[str] = frozenset()
-    untrained: Mapping[str, Any] = field(default_factory=dict)
-    siblings: Callable[[], Iterable[Buildable]] = tuple
     convert: Convert | None = None
+
+    def make(self, **options: Any) -> nn.Module:
+        """Call the builder with ``num_classes`` and what ``options`` names."""
+        ...
+
+    def preprocessing(self, module: nn.Module) -> Any:
+        """How an image becomes the input of a module that was built."""
+        ...
+
+    def pretrained(self, request: Request) -> LoadedModel:
+        """The model with weights of the library's.
+
+        Raises:
+            WeightsError: There are no such weights, or they are not to be had.
+        """
+        ...
+
+    def siblings(self) -> Iterable[Architecture]:
+        """Those of the same family, tried for advice where a checkpoint does not fit."""
+        return ()
 
     def build(
         self, num_classes: Any = None, values: Values = "random", **options: Any
@@ -288,10 +305,10 @@ class Buildable:
             first = " ".join(str(error).split())[:200]
             raise ModelError(f"'{self.name}' cannot be built with {options}: {first}") from error
 
-    def load(self, request: Request, pretrained: Callable[[], LoadedModel]) -> LoadedModel:
+    def load(self, request: Request) -> LoadedModel:
         """An untrained model, one with the user's checkpoint, or else a pretrained one."""
         if request.word == "none":
-            module = self.build(request.num_classes, **self.untrained)
+            module = self.build(request.num_classes)
             note = f"UNTRAINED: random weights (seed {SEED})."
             return self.loaded(module, "none", note=note)
         given = None if request.word == "auto" else open_checkpoint(request.weights)
@@ -301,7 +318,7 @@ class Buildable:
                     "num_classes goes with weights=None or a checkpoint of your own; weights of "
                     f"{self.library}'s have their own number of classes."
                 )
-            return pretrained()
+            return self.pretrained(request)
         fitted = fit_builder(self, given, strict=request.strict, num_classes=request.num_classes)
         names: tuple[str, ...] = ()
         note = fitted.note

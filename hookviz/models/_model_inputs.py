@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hookviz._text import bytes_text
 from hookviz.errors import ModelError
-from hookviz.models._loaded_model import LoadedModel, Task
+from hookviz.models._loaded_model import LoadedModel, Task, task_of
 
 FRAMES = 16
 """How often the image is repeated for a video model: torchvision's MViT takes just 16, S3D at
@@ -56,11 +56,8 @@ class InputHints:
 def unwrapped(module: nn.Module) -> nn.Module:
     """The module inside DataParallel, DistributedDataParallel and ``torch.compile``."""
     while True:
-        inner = getattr(module, "_orig_mod", None)
-        if inner is None and isinstance(
-            module, nn.DataParallel | nn.parallel.DistributedDataParallel
-        ):
-            inner = module.module
+        wrapped = isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        inner = module.module if wrapped else getattr(module, "_orig_mod", None)
         if not isinstance(inner, nn.Module):
             return module
         module = inner
@@ -74,31 +71,17 @@ def is_hugging_face(module: nn.Module) -> bool:
     )
 
 
-def min_size(builder: str) -> tuple[int, int]:
+def _min_size(builder: str) -> tuple[int, int]:
     """The smallest (height, width) that torchvision states for a builder; (1, 1) where none."""
-    if builder not in tv.list_models():
-        return 1, 1
-    default = getattr(tv.get_model_weights(builder), "DEFAULT", None)
-    height, width = (1, 1) if default is None else default.meta.get("min_size", (1, 1))
-    return int(height), int(width)
+    enum = tv.get_model_weights(builder) if builder in tv.list_models() else None
+    default = getattr(enum, "DEFAULT", None)
+    return (1, 1) if default is None else tuple(default.meta.get("min_size", (1, 1)))
 
 
 def infer_task(module: nn.Module) -> Task:
     """What a module answers, by its class; "unknown" for the user's own classes."""
-    module = unwrapped(module)
-    homes = [kind.__module__ for kind in type(module).__mro__]
-    packages: tuple[tuple[str, Task], ...] = (
-        ("torchvision.models.detection.", "detection"),
-        ("torchvision.models.segmentation.", "segmentation"),
-        ("torchvision.models.video.", "video"),
-        ("torchvision.models.optical_flow.", "optical_flow"),
-    )
-    for package, task in packages:
-        if any(home.startswith(package) for home in homes):
-            return task
-    if any(home.startswith(("torchvision.models.", "timm.models.")) for home in homes):
-        return "classification"
-    return "unknown"
+    tasks = [task_of(kind.__module__) for kind in type(unwrapped(module)).__mro__]
+    return next((task for task in tasks if task != "unknown"), "unknown")
 
 
 def expected_input(model: LoadedModel) -> InputHints:
@@ -120,7 +103,7 @@ def expected_input(model: LoadedModel) -> InputHints:
     """
     module = unwrapped(model.module)
     fixed = fixed_size(module)
-    smallest = fixed or min_size(model.builder)
+    smallest = fixed or _min_size(model.builder)
     if is_hugging_face(module):
         return _hugging_face_hints(module)
     if model.task == "detection":
@@ -132,10 +115,13 @@ def expected_input(model: LoadedModel) -> InputHints:
             sentence="The image is fed as both frames, its right and lower edge repeated to a "
             f"multiple of {_FLOW_STEP} pixels.",
         )
-    if model.task == "video" or _first_weight_axes(module) == 5:
+    weight = next((p for p in module.parameters() if p.ndim >= 2), None)
+    if model.task == "video" or (weight is not None and weight.ndim == 5):
         sentence = f"The image is repeated as {FRAMES} equal frames."
         return InputHints("video", FRAMES, fixed, smallest, sentence=sentence)
-    return InputHints("batch", 0, fixed, smallest, channels=_first_channels(module))
+    first = (m for m in module.modules() if isinstance(m, nn.Conv2d) and m.weight is weight)
+    grey = any(convolution.in_channels == 1 for convolution in first)
+    return InputHints("batch", 0, fixed, smallest, channels=1 if grey else 3)
 
 
 def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -228,24 +214,6 @@ def fixed_size(module: nn.Module) -> tuple[int, int] | None:
 
 def _scaled(grid: Sequence[int], stride: Sequence[int]) -> tuple[int, int]:
     return int(grid[0]) * int(stride[0]), int(grid[1]) * int(stride[1])
-
-
-def _first_weight(module: nn.Module) -> Tensor | None:
-    return next((p for p in module.parameters() if p.ndim >= 2), None)
-
-
-def _first_weight_axes(module: nn.Module) -> int:
-    weight = _first_weight(module)
-    return 0 if weight is None else weight.ndim
-
-
-def _first_channels(module: nn.Module) -> int:
-    """1 where the first weight belongs to a convolution of grey images, else 3."""
-    weight = _first_weight(module)
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d) and part.weight is weight:
-            return 1 if part.in_channels == 1 else 3
-    return 3
 
 
 def _padded_flow_frame(name: str, batch: Tensor) -> Tensor:

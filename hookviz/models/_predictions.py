@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,20 +81,19 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
 
 
 def _read(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
-    if model.task == "segmentation" or (isinstance(output, Mapping) and "out" in output):
-        return _segmentation(model, output, note)
-    if model.task == "detection":
-        return _detection(model, output, note)
-    if model.task == "optical_flow":
-        return _flow(output, note)
-    logits = _logits(output)
-    if logits is None:
-        return Predictions(reason=f"The output is not a classification but {describe(output)}.")
-    return _classes(model, logits, k, note)
+    segments = isinstance(output, Mapping) and "out" in output
+    task = "segmentation" if segments else model.task
+    if task not in _SUMMARIES:
+        return _classes(model, output, k, note)
+    summarise, what, reason = _SUMMARIES[task]
+    summary = summarise(model, output)
+    if not summary:
+        return Predictions(reason=f"The output is not {what} but {describe(output)}.")
+    return Predictions(reason=reason, summary=summary, note=note)
 
 
-def _logits(output: Any) -> Tensor | None:
-    """The tensor (N, classes) of a classifier's output; None where there is none."""
+def _scores(output: Any) -> Tensor | None:
+    """The first image's scores (classes) in a classifier's output; None where there are none."""
     if isinstance(output, Mapping):
         output = output.get("logits")
     elif not isinstance(output, Tensor):
@@ -109,84 +108,82 @@ def _logits(output: Any) -> Tensor | None:
         output = output.flatten(1)
     if output.ndim == 1:
         output = output[None]
-    return output if output.ndim == 2 and output.shape[0] else None
+    return output[0].to("cpu", torch.float32) if output.ndim == 2 and output.shape[0] else None
 
 
-def _classes(model: LoadedModel, logits: Tensor, k: int, note: str) -> Predictions:
-    scores = logits[0].detach().to("cpu", torch.float32)
-    count = scores.numel()
-    if count < 2:
-        return Predictions(
-            reason=f"The output holds {count} number{'s' * (count != 1)}, no classes."
-        )
-    known = model.task != "unknown" or model.categories
-    if not known and last_layer(model.module)[1] != count:
-        return Predictions(
-            reason=f"The output is {describe(logits)}, and nothing says that these are classes.",
-        )
-    if not torch.isfinite(scores).all():
-        return Predictions(reason="The classifier's output holds NaN or infinite values.")
-    done = bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < 1e-3
-    probabilities = scores if done else scores.softmax(0)
-    top = probabilities.topk(min(k, count))
-    names = model.categories if len(model.categories) == count else ()
-    items = tuple(
-        (int(i), names[int(i)] if names else f"class {int(i)}", float(p))
-        for p, i in zip(top.values, top.indices, strict=True)
-    )
-    return Predictions(items=items, note=note)
+def _classes(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
+    scores = _scores(output)
+    count = 0 if scores is None else scores.numel()
+    known = model.task != "unknown" or model.categories or last_layer(model.module)[1] == count
+    if scores is None:
+        reason = f"The output is not a classification but {describe(output)}."
+    elif count < 2:
+        reason = f"The output holds {count} number{'s' * (count != 1)}, no classes."
+    elif not known:
+        reason = f"The output is {describe(output)}, and nothing says that these are classes."
+    elif not torch.isfinite(scores).all():
+        reason = "The classifier's output holds NaN or infinite values."
+    else:
+        done = bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < 1e-3
+        top = (scores if done else scores.softmax(0)).topk(min(k, count))
+        names = model.categories if len(model.categories) == count else ()
+        chosen = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return Predictions(tuple((i, _name(names, i), p) for i, p in chosen), note=note)
+    return Predictions(reason=reason)
 
 
-def _name(model: LoadedModel, index: int) -> str:
-    return model.categories[index] if index < len(model.categories) else f"class {index}"
+def _name(names: Sequence[str], index: int) -> str:
+    return names[index] if index < len(names) else f"class {index}"
 
 
-def _segmentation(model: LoadedModel, output: Any, note: str) -> Predictions:
+def _shares(model: LoadedModel, output: Any) -> str:
     maps = output.get("out") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if not isinstance(maps, Tensor) or maps.ndim != 4 or maps.shape[1] < 2:
-        return Predictions(reason=f"The output is not a segmentation but {describe(output)}.")
+        return ""
     classes = maps[0].detach().float().argmax(0).flatten().cpu()
-    counts = torch.bincount(classes, minlength=maps.shape[1])
-    shares = counts / classes.numel()
+    shares = torch.bincount(classes, minlength=maps.shape[1]) / classes.numel()
     order = [int(i) for i in shares.argsort(descending=True, stable=True) if shares[i] > 0]
-    parts = [f"{_name(model, i)} {100 * float(shares[i]):.1f} %" for i in order[:5]]
+    parts = [f"{_name(model.categories, i)} {100 * float(shares[i]):.1f} %" for i in order[:5]]
     more = f" and {len(order) - 5} more" if len(order) > 5 else ""
-    return Predictions(
-        reason="The model gives a class to every pixel, not to the image.",
-        summary=f"Share of the pixels: {', '.join(parts)}{more}.",
-        note=note,
-    )
+    return f"Share of the pixels: {', '.join(parts)}{more}."
 
 
-def _detection(model: LoadedModel, output: Any, note: str) -> Predictions:
+def _objects(model: LoadedModel, output: Any) -> str:
     first = output[0] if isinstance(output, Sequence) and output else output
     if not (isinstance(first, Mapping) and {"labels", "scores"} <= set(first)):
-        return Predictions(reason=f"The output is not a detection but {describe(output)}.")
+        return ""
     scores, labels = first["scores"].tolist(), first["labels"].tolist()
     found = sorted(zip(scores, labels, strict=True), reverse=True)
-    sure = [(score, label) for score, label in found if score >= DETECTION_SCORE]
-    names = [f"{_name(model, int(label))} {score:.2f}" for score, label in sure[:10]]
+    sure = [(score, int(label)) for score, label in found if score >= DETECTION_SCORE]
+    names = [f"{_name(model.categories, label)} {score:.2f}" for score, label in sure[:10]]
     more = f" and {len(sure) - 10} more" if len(sure) > 10 else ""
     text = f"{len(sure)} object{'s' * (len(sure) != 1)} with a score of {DETECTION_SCORE} or more"
     below = len(found) - len(sure)
-    return Predictions(
-        reason="The model finds objects, it does not classify the image.",
-        summary=f"{text}{': ' if names else ''}{', '.join(names)}{more}; {below} below.",
-        note=note,
-    )
+    return f"{text}{': ' if names else ''}{', '.join(names)}{more}; {below} below."
 
 
-def _flow(output: Any, note: str) -> Predictions:
+def _shifts(_: LoadedModel, output: Any) -> str:
     last = output[-1] if isinstance(output, Sequence) and output else output
     if not isinstance(last, Tensor) or last.ndim != 4 or last.shape[1] != 2:
-        return Predictions(reason=f"The output is not an optical flow but {describe(output)}.")
+        return ""
     length = last[0].detach().float().norm(dim=0)
-    return Predictions(
-        reason="The model gives a shift of every pixel, no classes.",
-        summary=f"Shift between two equal frames: mean {float(length.mean()):.2f}, largest "
-        f"{float(length.max()):.2f} pixels.",
-        note=note,
-    )
+    mean, most = float(length.mean()), float(length.max())
+    return f"Shift between two equal frames: mean {mean:.2f}, largest {most:.2f} pixels."
+
+
+_Summary = tuple[Callable[[LoadedModel, Any], str], str, str]
+_SUMMARIES: dict[str, _Summary] = {
+    "segmentation": (
+        _shares, "a segmentation", "The model gives a class to every pixel, not to the image.",
+    ),
+    "detection": (
+        _objects, "a detection", "The model finds objects, it does not classify the image.",
+    ),
+    "optical_flow": (
+        _shifts, "an optical flow", "The model gives a shift of every pixel, no classes.",
+    ),
+}  # fmt: skip
+"""By task: the summary of an output, "" where it is none; what it would be; why no classes."""
 
 
 def describe(output: Any) -> str:
@@ -194,10 +191,7 @@ def describe(output: Any) -> str:
     if isinstance(output, Tensor):
         return "a nested tensor" if output.is_nested else f"a tensor {tuple(output.shape)}"
     kind = type(output).__name__
-    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    text = f"an {kind}" if kind[:1].lower() in "aeiou" else f"a {kind}"
     if isinstance(output, Mapping):
-        keys = ", ".join(map(str, list(output)[:4]))
-        return f"{article} {kind} with {keys or 'nothing'}"
-    if isinstance(output, Sequence) and not isinstance(output, str):
-        return f"{article} {kind} of {len(output)}"
-    return f"{article} {kind}"
+        return f"{text} with {', '.join(map(str, list(output)[:4])) or 'nothing'}"
+    return f"{text} of {len(output)}" if isinstance(output, list | tuple) else text

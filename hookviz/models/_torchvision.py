@@ -10,10 +10,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property
 from typing import Any, cast
 
 import torchvision.models as tv
@@ -24,19 +22,16 @@ from hookviz.bundled import bundled_file
 from hookviz.errors import HookvizError, WeightsError, did_you_mean
 from hookviz.images import Preprocessing
 from hookviz.models._loaded_model import (
-    Buildable,
+    Architecture,
     LoadedModel,
     ModelSource,
     Request,
-    Task,
     WeightsInfo,
+    task_of,
 )
 from hookviz.models._model_inputs import fixed_size
 from hookviz.models._modules import build
 from hookviz.models._weights_cache import cache_folder, fetch_state, is_whole
-
-_TASKS: tuple[Task, ...] = ("segmentation", "detection", "video", "optical_flow")
-_VIDEO = ("swin3d", "mvit", "r3d", "mc3", "r2plus1d", "s3d")
 
 BUNDLED_FILE = "vgg16_features.safetensors"
 BUNDLED_SHA256 = "10586c84acfb6eff46c7c52b7b1fbc72419ed5704ce28b242a4aa5356c2c4d67"
@@ -44,59 +39,43 @@ BUNDLED_NAME = "bundled Oxford VGG16 convolutions (IMAGENET1K_FEATURES)"
 _BUNDLED_MODEL = "vgg16"
 
 
-@dataclass(frozen=True)
-class Architecture:
+class TorchvisionArchitecture(Architecture):
     """A builder of torchvision.
 
-    Attributes:
+    Args:
         name: Its registered name.
+
+    Attributes:
+        family: The module of torchvision that the builder is from.
+        members: Torchvision's weights, as members of its enum, DEFAULT first.
+        default: The member that torchvision calls DEFAULT; None where there are no weights.
     """
 
-    name: str
+    library = "torchvision"
 
-    @property
-    def family(self) -> str:
-        """The module of torchvision that the builder is from."""
-        return str(tv.get_model_builder(self.name).__module__)
-
-    @property
-    def task(self) -> Task:
-        """What its models answer."""
-        parts = self.family.split(".")
-        return next((task for task in _TASKS if task in parts), "classification")
-
-    @cached_property
-    def members(self) -> list[Any]:
-        """Torchvision's weights, as members of its enum, DEFAULT first."""
-        enum = tv.get_model_weights(self.name)
-        default = getattr(enum, "DEFAULT", None)
-        return sorted(enum, key=lambda member: member is not default)
-
-    @property
-    def default(self) -> Any | None:
-        """The member that torchvision calls DEFAULT; None where there are no weights."""
-        return self.members[0] if self.members else None
-
-    @property
-    def options(self) -> frozenset[str]:
-        """What a checkpoint may ask of the builder beside the number of classes."""
-        base = self.name.removeprefix("quantized_")
-        if self.task == "segmentation" and not base.startswith("lraspp"):
-            return frozenset({"aux_loss"})
-        if base in ("googlenet", "inception_v3"):
-            return frozenset({"aux_logits"})
-        return frozenset({"image_size"} if base.startswith("vit_") else ())
-
-    @property
-    def default_classes(self) -> int | None:
-        """How many classes the builder makes by itself; None where it has none to choose."""
-        if self.task == "optical_flow":
-            return None
-        if self.name.startswith("keypointrcnn"):
-            return 2
-        if self.name.startswith(_VIDEO):
-            return 400
-        return {"detection": 91, "segmentation": 21}.get(self.task, 1000)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.family = str(tv.get_model_builder(name).__module__)
+        self.task = task_of(self.family)
+        enum = tv.get_model_weights(name)
+        default: Any = getattr(enum, "DEFAULT", None)
+        self.default = default
+        self.members: list[Any] = sorted(enum, key=lambda member: member is not default)
+        if default is not None:
+            self.names, self.names_of = categories_of(default), f"torchvision's {default.name}"
+        self.default_classes = {"optical_flow": None, "detection": 91, "segmentation": 21}.get(
+            self.task, 1000
+        )
+        if name.startswith("keypointrcnn"):
+            self.default_classes = 2
+        elif name.startswith(("swin3d", "mvit", "r3d", "mc3", "r2plus1d", "s3d")):
+            self.default_classes = 400
+        if self.task == "segmentation" and not name.startswith("lraspp"):
+            self.options = frozenset({"aux_loss"})
+        elif name.endswith(("googlenet", "inception_v3")):
+            self.options = frozenset({"aux_logits"})
+        elif name.startswith("vit_"):
+            self.options = frozenset({"image_size"})
 
     def make(self, *, weights: Any = None, **options: Any) -> nn.Module:
         """Call the builder."""
@@ -105,33 +84,17 @@ class Architecture:
             options["weights_backbone"] = None
         if weights is None and self.name.endswith(("googlenet", "inception_v3")):
             options.setdefault("init_weights", True)  # as by default, but without its warning
+        if weights is None and "image_size" in self.options and self.default is not None:
+            # Of the size that the preprocessing shown ends in.
+            options.setdefault("image_size", self.default.meta["min_size"][0])
         builder = tv.get_model_builder(self.name)
         return cast("nn.Module", builder(weights=weights, progress=False, **options))
 
-    @property
-    def buildable(self) -> Buildable:
-        """How a module is built for other weights than torchvision's."""
-        default = self.default
-        untrained = {}
-        if "image_size" in self.options and default is not None:
-            untrained["image_size"] = default.meta["min_size"][0]  # where its preprocessing ends
-        return Buildable(
-            name=self.name,
-            library="torchvision",
-            make=self.make,
-            preprocessing=self._preprocessing,
-            default_classes=self.default_classes,
-            task=self.task,
-            names=() if default is None else categories_of(default),
-            names_of="" if default is None else f"torchvision's {default.name}",
-            options=self.options,
-            untrained=untrained,
-            siblings=lambda: (
-                a.buildable for a in architectures() if a.family == self.family and a != self
-            ),
-        )
+    def siblings(self) -> Iterator[TorchvisionArchitecture]:
+        """Those of the same family."""
+        return (a for a in architectures() if a.family == self.family and a.name != self.name)
 
-    def _preprocessing(self, module: nn.Module) -> Any:
+    def preprocessing(self, module: nn.Module) -> Any:
         """The default weights' preprocessing, ending in the one size that the module takes."""
         if self.default is None:
             return None
@@ -206,7 +169,7 @@ class Architecture:
         names, missing = categories_of(member), ""
         if not names and self.task in ("classification", "video"):
             missing = f"No classifier: the weights {member.name} have none that was trained."
-        return self.buildable.loaded(
+        return self.loaded(
             module,
             member.name,
             preprocess=member.transforms(),
@@ -234,7 +197,7 @@ class Architecture:
             "predictions use weights='DEFAULT' (a download of "
             f"{self.members[0].meta['_file_size']:.0f} MB)."
         )
-        return self.buildable.loaded(
+        return self.loaded(
             module,
             BUNDLED_NAME,
             preprocess=member.transforms(),
@@ -294,13 +257,13 @@ class _Read:
         return self._state
 
 
-def architectures() -> list[Architecture]:
+def architectures() -> list[TorchvisionArchitecture]:
     """All of torchvision's builders: VGG first, then ResNet, then the others by name."""
 
     def rank(name: str) -> tuple[bool, bool, str]:
         return not name.startswith("vgg"), not name.startswith("resnet"), name
 
-    return [Architecture(name) for name in sorted(tv.list_models(), key=rank)]
+    return [TorchvisionArchitecture(name) for name in sorted(tv.list_models(), key=rank)]
 
 
 def _plain(name: str) -> str:
@@ -368,7 +331,7 @@ class Torchvision(ModelSource):
 
     def weights(self, name: str) -> list[WeightsInfo]:
         """The members of torchvision's enum, and for VGG16 the bundled ones."""
-        arch = Architecture(_plain(name))
+        arch = TorchvisionArchitecture(_plain(name))
         found = [
             WeightsInfo(
                 name=member.name,
@@ -392,7 +355,7 @@ class Torchvision(ModelSource):
 
     def is_local(self, name: str) -> bool:
         """Whether the default weights are in torch's cache, or others ship with hookviz."""
-        arch = Architecture(_plain(name))
+        arch = TorchvisionArchitecture(_plain(name))
         cached = bool(arch.members) and (cache_folder() / file_of(arch.default)).is_file()
         return cached or arch.name == _BUNDLED_MODEL
 
@@ -402,5 +365,4 @@ class Torchvision(ModelSource):
 
     def load(self, model: Any, request: Request) -> LoadedModel:
         """One of torchvision's models."""
-        arch = Architecture(_plain(model))
-        return arch.buildable.load(request, lambda: arch.pretrained(request))
+        return TorchvisionArchitecture(_plain(model)).load(request)

@@ -37,12 +37,15 @@ Progress = Callable[[int, int, str], None]
 """Called with bytes done, bytes in all (0 where unknown) and the file's name, 10 times a second
 at most, and once at the end."""
 
+_Report = Callable[[int, int], None]
+
 CONNECT_SECONDS = 4.5
 """For name, connection and first answer together: offline has to be said within 5 seconds."""
 STALL_SECONDS = 20.0
 """Longest silence in the middle of a file."""
 ATTEMPTS = 4
 """Connections for one file, the first one included."""
+_PAUSE = 0.2
 _PIECE = 1 << 17
 _REPORT_SECONDS = 0.1
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")  # the rule of torch.hub
@@ -60,20 +63,18 @@ def download(
     url: str,
     target: Path,
     *,
-    expected: str = "",
-    start_from: Path | None = None,
     progress: bool | Progress = True,
     cancelled: Callable[[], bool] | None = None,
     remedy: str = "",
 ) -> Path:
     """Fetch a file, whole and checked, or leave nothing behind.
 
+    A file that is there, for example of a broken download, is resumed if the server can, and stays
+    as it is until the new one is whole.
+
     Args:
         url: "http://…" or "https://…".
-        target: Where the file goes; its folder is made.
-        expected: Beginning of its SHA-256 in hex; "" checks the size alone.
-        start_from: A file with the first bytes of it, for example a broken download; resumed if
-            the server can, and left alone.
+        target: Where the file goes; its folder is made. The hash in its name, if any, is checked.
         progress: True shows a bar with bytes and speed on stderr; or a callable.
         cancelled: Asked several times a second.
         remedy: Said after every failure.
@@ -89,12 +90,13 @@ def download(
     partial = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if start_from is not None:
-            shutil.copyfile(start_from, partial)
+        if target.is_file():
+            shutil.copyfile(target, partial)
         else:
             partial.touch(exist_ok=False)
         with _reporting(progress, target.name) as report:
-            _fetch_checked(url, partial, expected, report, cancelled or (lambda: False))
+            hash_ = expected_hash(target.name)
+            _fetch_checked(url, partial, hash_, report, cancelled or (lambda: False))
         partial.replace(target)
     except OSError as error:
         where = error.filename or target.parent
@@ -103,8 +105,9 @@ def download(
             remedy="Set TORCH_HOME to a folder that can be written.",
         ) from error
     except (_BrokenError, _RefusedError) as error:
+        host = urllib.request.Request(url).host or url  # noqa: S310 - parsed, not opened
         raise WeightsError(
-            f"{target.name} could not be downloaded from {_host(url)}: {error}.",
+            f"{target.name} could not be downloaded from {host}: {error}.",
             remedy=remedy or None,
             code="download-failed",
             details={"file": target.name, "folder": str(target.parent), "url": url},
@@ -115,28 +118,23 @@ def download(
     return target
 
 
-def _host(url: str) -> str:
-    return urllib.request.Request(url).host or url  # noqa: S310 - parsed, not opened
-
-
 def _fetch_checked(
-    url: str, partial: Path, expected: str, report: Progress, cancelled: Callable[[], bool]
+    url: str, partial: Path, expected: str, report: _Report, cancelled: Callable[[], bool]
 ) -> None:
     """Fetch into ``partial``; once more from the start if what was resumed proves wrong."""
     resumed = partial.stat().st_size > 0
     _fetch(url, partial, report, cancelled)
     found = file_hash(partial, cancelled)
-    if resumed and expected and not found.startswith(expected):
-        partial.write_bytes(b"")
-        _fetch(url, partial, report, cancelled)
-        found = file_hash(partial, cancelled)
     if not found.startswith(expected):
-        raise _RefusedError(
-            f"its SHA-256 begins with {found[: len(expected)]}, expected {expected}"
-        )
+        if not resumed:
+            raise _RefusedError(
+                f"its SHA-256 begins with {found[: len(expected)]}, expected {expected}"
+            )
+        partial.write_bytes(b"")
+        _fetch_checked(url, partial, expected, report, cancelled)
 
 
-def _fetch(url: str, partial: Path, report: Progress, cancelled: Callable[[], bool]) -> None:
+def _fetch(url: str, partial: Path, report: _Report, cancelled: Callable[[], bool]) -> None:
     """All bytes of the file, over as many connections as it takes."""
     for attempt in range(1, ATTEMPTS + 1):
         before = partial.stat().st_size
@@ -145,69 +143,52 @@ def _fetch(url: str, partial: Path, report: Progress, cancelled: Callable[[], bo
         except _BrokenError as error:
             # A first connection that fails is "offline" and said at once; later ones are tried
             # again as long as each brings something.
-            progressed = partial.stat().st_size > before
-            if attempt == ATTEMPTS or not progressed:
+            if attempt == ATTEMPTS or partial.stat().st_size <= before:
                 raise _BrokenError(
                     f"{error} (after {attempt} attempt{'s' * (attempt > 1)})"
                 ) from None
-            _pause(0.2 * attempt, cancelled)
+            time.sleep(_PAUSE)
         else:
             return
 
 
-def _pause(seconds: float, cancelled: Callable[[], bool]) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        _stop_if(cancelled)
-        time.sleep(0.05)
-
-
-def _stop_if(cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise RunCancelled("The download was cancelled; nothing was kept.")
-
-
-def _fetch_once(url: str, partial: Path, report: Progress, cancelled: Callable[[], bool]) -> None:
+def _fetch_once(url: str, partial: Path, report: _Report, cancelled: Callable[[], bool]) -> None:
     have = partial.stat().st_size
     headers = {"User-Agent": "hookviz", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - https of torchvision's enums or what the user set in its place
     with _connection(request) as pieces:
-        answer = _next(pieces, CONNECT_SECONDS, cancelled, "no answer")
-        if isinstance(answer, Exception):
-            _explain(answer)
-            return  # 416: nothing after what is there; the hash will tell
-        start = have if answer.status == 206 and _range_start(answer) == have else 0
+        try:
+            answer = _next(pieces, CONNECT_SECONDS, cancelled)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 416:
+                return  # nothing after what is there; the hash will tell
+            raise _RefusedError(f"the server answered {error.code} {error.reason}") from None
+        resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        done = have if answer.status == 206 and resumed else 0
         length = answer.headers.get("Content-Length") or ""
-        total = start + int(length) if length.isdigit() else 0
+        total = done + int(length) if length.isdigit() else 0
         if answer.headers.get_content_type() == "text/html":
             raise _RefusedError("the server answered with a web page instead of the file")
         free = shutil.disk_usage(partial.parent).free
-        if total - start > free:
+        if total - done > free:
             raise _RefusedError(f"it needs {bytes_text(total)} and {bytes_text(free)} are free")
+        why = ""
         with partial.open("r+b") as file:
-            file.truncate(start)
-            file.seek(start)
-            done = start
-            while True:
-                broke = f"the connection broke at {done} of {total or 'unknown'} bytes"
-                piece = _next(pieces, STALL_SECONDS, cancelled, f"{broke}, nothing more came")
-                if isinstance(piece, Exception):
-                    raise _BrokenError(f"{broke} ({piece})")
-                if not piece:
-                    break
-                file.write(piece)
-                done += len(piece)
-                report(done, total, "")
-        if total and done < total:
-            raise _BrokenError(f"the connection broke at {done} of {total} bytes")
-
-
-def _range_start(answer: Any) -> int:
-    text = answer.headers.get("Content-Range", "")
-    start = text.removeprefix("bytes ").partition("-")[0]
-    return int(start) if start.isdigit() else -1
+            file.truncate(done)
+            file.seek(done)
+            try:
+                while piece := _next(pieces, STALL_SECONDS, cancelled):
+                    file.write(piece)
+                    done += len(piece)
+                    report(done, total)
+            except _BrokenError as error:
+                why = f" ({error})"
+        if why or done < total:
+            where = f"{done} of {total or 'unknown'} bytes"
+            raise _BrokenError(f"the connection broke at {where}{why}")
 
 
 @contextlib.contextmanager
@@ -220,56 +201,59 @@ def _connection(request: urllib.request.Request) -> Iterator[queue.Queue[Any]]:
     pieces: queue.Queue[Any] = queue.Queue(maxsize=16)
     gone = threading.Event()
 
-    def put(item: Any) -> None:
-        while not gone.is_set():
-            with contextlib.suppress(queue.Full):
-                pieces.put(item, timeout=0.1)
-                return
-
     def stream() -> None:
         try:
             with urllib.request.urlopen(request, timeout=STALL_SECONDS) as answer:  # noqa: S310 - see _fetch_once
-                put(answer)
-                while not gone.is_set():
+                pieces.put(answer)
+                piece = b"?"
+                while piece and not gone.is_set():
                     piece = answer.read1(_PIECE)
-                    put(piece)
-                    if not piece:
-                        return
+                    pieces.put(piece)
         except Exception as error:  # noqa: BLE001 - handed to the waiting thread
-            put(error)
+            pieces.put(error)
 
     threading.Thread(target=stream, name="hookviz-download", daemon=True).start()
     try:
         yield pieces
     finally:
         gone.set()
+        with contextlib.suppress(queue.Empty):  # the thread must not wait for room
+            while True:
+                pieces.get_nowait()
 
 
-def _next(
-    pieces: queue.Queue[Any], seconds: float, cancelled: Callable[[], bool], said: str
-) -> Any:
+def _next(pieces: queue.Queue[Any], seconds: float, cancelled: Callable[[], bool]) -> Any:
     """The next item of a connection, waited for while looking out for a cancel."""
     end = time.monotonic() + seconds
-    while True:
-        _stop_if(cancelled)
+    while time.monotonic() < end:
+        if cancelled():
+            raise RunCancelled("The download was cancelled; nothing was kept.")
         try:
-            return pieces.get(timeout=0.05)
+            item = pieces.get(timeout=0.05)
         except queue.Empty:
-            if time.monotonic() > end:
-                raise _BrokenError(f"{said} within {seconds:g} seconds") from None
+            continue
+        if isinstance(item, OSError | http.client.HTTPException | ValueError) and not isinstance(
+            item, urllib.error.HTTPError
+        ):
+            reason = getattr(item, "reason", item)
+            raise _BrokenError(f"no connection ({getattr(reason, 'strerror', None) or reason})")
+        if isinstance(item, Exception):
+            raise item
+        return item
+    raise _BrokenError(f"no answer within {seconds:g} seconds")
 
 
-def _explain(error: Exception) -> None:
-    """Raise what an exception of the connection means; return for 416."""
-    if isinstance(error, urllib.error.HTTPError):
+def reachable(url: str) -> bool:
+    """Whether a server answers, whatever it says; asked as downloads are."""
+    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
+    try:
+        with _connection(request) as pieces:
+            _next(pieces, CONNECT_SECONDS, lambda: False)
+    except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:
-            return
-        raise _RefusedError(f"the server answered {error.code} {error.reason}")
-    if isinstance(error, OSError | http.client.HTTPException | ValueError):
-        reason = getattr(error, "reason", error)
-        raise _BrokenError(f"no connection ({getattr(reason, 'strerror', None) or reason})")
-    raise error
+    except _BrokenError:
+        return False
+    return True
 
 
 def mirrored(url: str) -> str:
@@ -286,14 +270,15 @@ def mirrored(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _reporting(progress: bool | Progress, name: str) -> Iterator[Progress]:
+def _reporting(progress: bool | Progress, name: str) -> Iterator[_Report]:
     """A callable that is cheap to call for every piece."""
     bar: Any = None
     last = 0.0
     state = (0, 0)
 
-    def tell(done: int, total: int) -> None:
+    def tell() -> None:
         nonlocal bar
+        done, total = state
         if callable(progress):
             progress(done, total, name)
         elif progress and done:
@@ -302,17 +287,16 @@ def _reporting(progress: bool | Progress, name: str) -> Iterator[Progress]:
             bar.total = total or None
             bar.update(done - bar.n)
 
-    def report(done: int, total: int, _name: str) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last, state
         state = (done, total)
-        now = time.monotonic()
-        if now - last >= _REPORT_SECONDS:
-            last = now
-            tell(done, total)
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            last = time.monotonic()
+            tell()
 
     try:
         yield report
-        tell(*state)
+        tell()
     finally:
         if bar is not None:
             bar.close()
@@ -411,13 +395,10 @@ def fetch_state(
     """
     path = cache_folder() / url.rpartition("/")[2]
     if not is_whole(path, cancelled):
-        cached = path.is_file()
-        damaged = "the file there is damaged and " if cached else ""
+        damaged = "the file there is damaged and " if path.is_file() else ""
         download(
             mirrored(url),
             path,
-            expected=expected_hash(path.name),
-            start_from=path if cached and path.stat().st_size else None,
             progress=progress,
             cancelled=cancelled,
             remedy=f"Put {path.name} into {path.parent} ({damaged}it is at {url}), or use "

@@ -86,18 +86,9 @@ class Mosaic(AxesImage):
 
     def __init__(self, axes: Axes, rgba: NDArray[np.uint8], **settings: Any) -> None:
         super().__init__(axes, interpolation="nearest", origin="upper", resample=False, **settings)
-        # matplotlib would check and copy all of it; that waits until something needs it.
-        self._rgba: NDArray[np.uint8] | None = rgba
+        # Not by set_data, which would check and copy all of it.
+        self._A = self._given = rgba
         self._upturned = np.ascontiguousarray(rgba[::-1])
-
-    def get_array(self) -> Any:
-        """See matplotlib: the colors shown."""
-        return super().get_array() if self._rgba is None else self._rgba
-
-    def set_data(self, A: Any) -> None:  # noqa: N803  # matplotlib's name for it
-        """See matplotlib: show something else, from now on resampled."""
-        self._rgba = None
-        super().set_data(A)
 
     def make_image(
         self, renderer: Any, magnification: float = 1.0, unsampled: bool = False
@@ -106,7 +97,7 @@ class Mosaic(AxesImage):
         box = self.get_window_extent()
         rows, columns = self._upturned.shape[:2]
         fits = (
-            self._rgba is not None
+            self._A is self._given
             and isinstance(renderer, RendererAgg)
             and magnification == 1.0
             and not unsampled
@@ -114,8 +105,6 @@ class Mosaic(AxesImage):
             and abs(box.height - rows) < 0.5
         )
         if not fits:
-            if self._rgba is not None:
-                super().set_data(self._rgba)
             return super().make_image(renderer, magnification, unsampled)
         return self._upturned, round(box.x0), round(box.y0), IdentityTransform()
 

@@ -16,7 +16,7 @@ from hookviz.render._palette import Flag
 from hookviz.render._sheet import Sheet, legend_of, page_sentence, ticks
 from hookviz.render._text import middle_ellipsis, value
 
-_NAMED = 10  # of the largest values, where ``top`` asks for no other number
+NAMED = 10  # of the largest values, where ``top`` asks for no other number
 _ALL_NAMED = 24  # so few that a list alone shows them all
 
 
@@ -38,14 +38,13 @@ def draw_bars(subject: Subject) -> Drawing:
     )
     sheet = Sheet(subject)
     few = len(values) <= _ALL_NAMED
-    named = np.arange(len(values)) if few else _largest(values, subject.options.top or _NAMED)
+    # +Inf first, NaN never before a number.
+    largest = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
+    named = np.arange(len(values)) if few else largest[: subject.options.top or NAMED]
     profile, gap = (0, 0) if few else (sheet.px(120), sheet.px(30))
     line = sheet.px(13)
-    sheet.open(
-        sentences,
-        profile + gap + line * len(named),
-        legend_of(subject.extents, subject.scaling, subject.table),
-    )
+    legend = legend_of(subject.extents, subject.scaling, subject.table)
+    sheet.open(sentences, profile + gap + line * len(named), legend)
     low, high = subject.scaling.ends or (0.0, 0.0)
     ends = (min(0.0, low), max(0.0, high))
     if profile:
@@ -60,12 +59,6 @@ def draw_bars(subject: Subject) -> Drawing:
 
 
 register(FigureKind("bars", draw_bars, "value", "value", paged=False))
-
-
-def _largest(values: Numbers, count: int) -> np.ndarray:
-    """Positions of the largest values, +Inf first, NaN never before a number."""
-    key = np.where(np.isnan(values), np.inf, -values)
-    return np.argsort(key, kind="stable")[:count]
 
 
 def channel_name(channel: int, count: int, categories: tuple[str, ...]) -> str:

@@ -72,6 +72,7 @@ class SingleChannels:
         self.arranged = subject.arranged
         with subject.in_a_sentence():
             self.extents, self.scaling, self.table = subject.extents, subject.scaling, subject.table
+            self._flagged = subject.flagged
 
     def images(self, channels: Sequence[int]) -> Iterator[ChannelImage]:
         """The channels in the order given, scaled on the tensor's device a batch at a time.
@@ -90,21 +91,12 @@ class SingleChannels:
                 details={"channel": beyond[0], "last": last},
             )
         step = max(1, _BATCH // maps[0].numel())
-        low, high, found = self.scaling.low, self.scaling.high, self.extents
-        odd = (found.nan + found.posinf + found.neginf) > 0
-        with np.errstate(invalid="ignore"):
-            odd |= (found.low < low) | (found.high > high)
+        low, high = self.scaling.low, self.scaling.high
         for at in range(0, len(channels), step):
             part = list(channels[at : at + step])
-            levels = to_levels(
-                take(maps, part), low[part], high[part], flagged=bool(odd[part].any())
-            )
+            taken = take(maps, part)
+            levels, flags = to_levels(taken, low[part], high[part], flagged=self._flagged)
             for row, channel in enumerate(part):
-                flags = None if levels.flags is None or not odd[channel] else levels.flags[row]
-                yield ChannelImage(
-                    channel,
-                    levels.levels[row],
-                    flags if flags is not None and flags.any() else None,
-                    float(low[channel]),
-                    float(high[channel]),
-                )
+                odd = None if flags is None or not flags[row].any() else flags[row]
+                ends = float(low[channel]), float(high[channel])
+                yield ChannelImage(channel, levels[row], odd, *ends)

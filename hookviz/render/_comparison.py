@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -20,24 +19,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz._text import shape_text
-from hookviz.activation import Activation, Kind
+from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._artists import add_mosaic
-from hookviz.render._bars import channel_name, draw_list, draw_profile
+from hookviz.render._bars import NAMED, channel_name, draw_list, draw_profile
 from hookviz.render._draw import Drawing, Subject
 from hookviz.render._kinds import FigureKind, register
-from hookviz.render._levels import Scaling, scaling, take, to_levels
-from hookviz.render._maps import TileGrid, choose_grid, compose, enlarge, pixel_sentence
+from hookviz.render._levels import Scaling, scaling
+from hookviz.render._maps import TileGrid, blank, compose, draw_tiles, pixel_sentence, plan
 from hookviz.render._measure import Extents, extents, fetch, joined, widened
 from hookviz.render._options import GridOptions
-from hookviz.render._palette import ColorTable, choose_cmap, color_table, colored, packed_color
-from hookviz.render._sheet import Legend, Sheet, bar_width, legend_of, page_sentence
+from hookviz.render._palette import ColorTable, choose_cmap, color_table
+from hookviz.render._sheet import Legend, Sheet, legend_of, page_sentence
 from hookviz.render._text import Face, value
 
 _FINER = 16  # times: a smaller difference would show fewer than 8 of the 128 colors of its sign
 _MINUS = "b − a"
-_NAMED = 10  # values of a vector that are named where ``top`` asks for no other number
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -73,10 +71,8 @@ class ActivationPair(Activation):
             sizes: See the attribute.
             sides: See the attribute.
         """
-        return cls(
-            a.layer, a.call, a.calls, a.run, a.order, cast("Kind", "comparison"), a.leaf,
-            a.module_type, a.tensor, a.axes, a=a, b=b, sizes=sizes, sides=sides,
-        )  # fmt: skip
+        shared = vars(a) | {"kind": "comparison"}
+        return cls(**shared, a=a, b=b, sizes=sizes, sides=sides)
 
     @property
     def label(self) -> str:
@@ -270,8 +266,9 @@ def _draw_tiles(page: _Page, sheet: Sheet) -> Places:
     """Three tiles for each channel."""
     subject, options = page.subject, page.subject.options
     bars = (page.scales[:1] if page.joint else (page.scales[0], page.scales[2])) * options.colorbar
-    bar = sum(bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8) for scale in bars)
-    grid, face = _plan(page, sheet, sheet.room - bar)
+    bar = sum(sheet.bar_width(scale) for scale in bars)
+    longest = f"{max(subject.channels)}  a"
+    grid, face = plan(subject, sheet, sheet.room - bar, longest, group=3)
     sentences = (*page.sentences, pixel_sentence(subject, grid))
     sheet.open(sentences, grid.shape[0], page.legend())
     left, top = sheet.margin, sheet.top
@@ -285,7 +282,7 @@ def _draw_tiles(page: _Page, sheet: Sheet) -> Places:
         sheet.colorbar(x, top + grid.strip, tall, table, scale)
         if not page.joint and grid.strip:
             sheet.write(name, x, top + grid.strip - sheet.px(2.5), 7.0)
-        x += bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8)
+        x += sheet.bar_width(scale)
     origins = (grid.origin(3 * position + 2) for position in range(len(subject.channels)))
     return tuple((top + y, left + x, *grid.size) for y, x in origins)
 
@@ -294,32 +291,13 @@ def _noun_short(options: GridOptions) -> str:
     return "relative" if options.relative else _MINUS
 
 
-def _plan(page: _Page, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None]:
-    """The grid, and the font of the labels; None where they do not fit."""
-    subject = page.subject
-    longest = f"{max(subject.channels)}  a"
-    for points, strip in ((7.0, 9.5), (6.0, 7.5)) * subject.options.labels:
-        face, found = sheet.face(points), choose_grid(subject, room, sheet.px(strip), group=3)
-        if face.width(longest) + 2 <= found.pitch[1]:
-            return found, face
-    return choose_grid(subject, room, group=3), None
-
-
 def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
     """(height, width, 4) uint8, upside down in memory as the canvas wants it."""
-    arranged, channels = page.subject.arranged, list(page.subject.channels)
-    free = grid.scale == (0, 0)
-    tiles = []
-    for maps, scale, table in zip(
-        (*arranged.beside, arranged.maps), page.scales, page.tables, strict=True
-    ):
-        levels = to_levels(
-            take(maps, channels), scale.low[channels], scale.high[channels], flagged=True,
-            size=grid.size if free else None, shrink=page.subject.options.shrink,
-        )  # fmt: skip
-        colors = colored(*levels, table)
-        tiles.append(enlarge(colors, grid.size) if free else colors)
-    canvas = np.full(grid.shape, packed_color(sheet.palette.face))[::-1]
+    tiles = [
+        draw_tiles(page.subject, grid, part, page.scales[part], page.tables[part], flagged=True)[0]
+        for part in range(3)
+    ]
+    canvas = blank(grid, sheet.palette)
     compose(np.stack(tiles, 1).reshape(-1, *tiles[0].shape[1:]), grid, canvas)
     return canvas.view(np.uint8).reshape(*canvas.shape, 4)
 
@@ -344,7 +322,7 @@ def _draw_values(page: _Page, sheet: Sheet) -> None:
     arranged, chosen = subject.arranged, list(subject.channels)
     a, b, apart = (fetch(part.flatten())[chosen] for part in (*arranged.beside, arranged.maps))
     size = np.where(np.isnan(apart), np.inf, np.abs(apart))
-    named = np.argsort(-size, kind="stable")[: subject.options.top or _NAMED]
+    named = np.argsort(-size, kind="stable")[: subject.options.top or NAMED]
     line, profile, gap = sheet.px(13), sheet.px(70), sheet.px(28)
     sheet.open(page.sentences, 3 * (profile + gap) + line * len(named), page.legend())
     top = sheet.top

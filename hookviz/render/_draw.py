@@ -13,13 +13,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hookviz.errors import RenderError, did_you_mean
+from hookviz.errors import RenderError
 from hookviz.render._arrange import Arranged, Source, arrange, choose_channels
 from hookviz.render._artists import pixels_of, png_of
 from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._levels import Scaling, scaling
 from hookviz.render._measure import Extents, extents
-from hookviz.render._options import DrawingOptions, GridOptions, first_line, parse_channels
+from hookviz.render._options import DrawingOptions, GridOptions, first_line, one_of, parse_channels
 from hookviz.render._palette import ColorTable, choose_cmap, color_table
 
 Made = TypeVar("Made")
@@ -161,17 +161,9 @@ class Subject:
         Raises:
             RenderError: ``options.figure`` names none that can be asked for.
         """
-        name = self.options.figure
-        if name == "auto":
-            return self.arranged.figure_kind
-        kind = KINDS.get(name)
-        if kind is None or not kind.by_name:
-            legal = ("auto", *(k.name for k in KINDS.values() if k.by_name))
-            raise RenderError(
-                f"figure is {name!r}; legal are {', '.join(map(repr, legal))}.",
-                remedy=did_you_mean(name, legal) or None,
-            )
-        return kind
+        names = ("auto", *(kind.name for kind in KINDS.values() if kind.by_name))
+        name = one_of("figure", self.options.figure, names)
+        return self.arranged.figure_kind if name == "auto" else KINDS[name]
 
     @cached_property
     def extents(self) -> Extents:
@@ -182,6 +174,12 @@ class Subject:
     def scaling(self) -> Scaling:
         """What the colors stand for."""
         return scaling(self.arranged, self.extents, self.options)
+
+    @property
+    def flagged(self) -> bool:
+        """Whether some value has no place between the ends of the scale."""
+        scale = self.scaling
+        return not self.extents.all_finite or scale.below > 0 or scale.above > 0
 
     @cached_property
     def table(self) -> ColorTable:

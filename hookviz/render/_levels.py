@@ -29,6 +29,13 @@ from hookviz.render._text import share, value
 _NARROW = (
     torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.int16, torch.bool,
 )  # fmt: skip
+# Percent of a layer's values, by magnitude, that lie within the automatic scale. A few places of a
+# ReLU layer are many times as strong as all others: on the full range, 93 % of the live maps of
+# VGG16's features.30 stay below 30 % of the scale for a photo of a cat; with the 99th percentile
+# 41 % do, with the 98th 32 %.
+_ROBUST = 98.0
+# The full range stays where it is less than so many times as wide: nothing is clipped for little.
+_WORTH_IT = 1.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +43,7 @@ class Scaling:
     """The range that the colors span in each channel.
 
     Attributes:
-        name: "channel", "layer", "shared", "symmetric", "percentile" or "fixed".
+        name: "auto", "channel", "layer", "shared", "symmetric", "percentile" or "fixed".
         low: (C,) value of the first color.
         high: (C,) value of the last color.
         sentence: As written on the figure.
@@ -76,22 +83,29 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
     if whole is None:
         return _one("layer", channels, (0.0, 0.0), "no value is finite")
     name = options.scale
-    if name == "auto":
-        name = "symmetric" if whole[0] < 0 or arranged.rgb else "layer"
+    signed, largest = whole[0] < 0 or arranged.rgb, max(abs(whole[0]), abs(whole[1]))
+    robust = 0.0
+    if name == "auto" and not arranged.rgb:
+        (robust,) = measure.percentiles(arranged.maps, [_ROBUST], magnitude=True) or [0.0]
+    if name == "full" or (name == "auto" and not max(whole[0], 0.0) < robust < largest / _WORTH_IT):
+        name = "symmetric" if signed else "layer"
     if name == "channel":
-        low, high = np.nan_to_num(found.low), np.nan_to_num(found.high)
         noun = arranged.figure_kind.noun
         sentence = f"each {noun} on its own scale, from its minimum to its maximum"
-        return Scaling(name, low, high, sentence, symmetric=False)
+        lows, highs = np.nan_to_num(found.low), np.nan_to_num(found.high)
+        return Scaling(name, lows, highs, sentence, symmetric=False)
     if name == "symmetric":
-        size = max(abs(whole[0]), abs(whole[1]))
-        sentence = f"one scale for the layer, symmetric about zero: ±{value(size)}"
-        return _one(name, channels, (-size, size), sentence)
+        sentence = f"one scale for the layer, symmetric about zero: ±{value(largest)}"
+        return _one(name, channels, (-largest, largest), sentence)
     if name == "layer":
         return _one(name, channels, whole, f"one scale for the layer: {_span(whole)}")
-    if name == "percentile":
-        ends = measure.percentiles(arranged.maps, options.percentile) or whole
-        first, last = options.percentile
+    if name == "auto":
+        ends = (-robust, robust) if signed else (whole[0], robust)
+        span = f"symmetric about zero: ±{value(robust)}" if signed else _span(ends)
+        words = f"one scale for {_ROBUST:g} % of the layer's values, {span}"
+    elif name == "percentile":
+        low, high = measure.percentiles(arranged.maps, options.percentile) or whole
+        ends, (first, last) = (low, high), options.percentile
         words = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
     else:
         # GridOptions refuses these scales without both.

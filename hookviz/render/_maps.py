@@ -13,15 +13,9 @@ from hookviz.render import _measure as measure
 from hookviz.render._artists import add_mosaic
 from hookviz.render._draw import Drawing, Subject
 from hookviz.render._kinds import FigureKind, register
-from hookviz.render._levels import Levels, take, to_levels
-from hookviz.render._palette import Palette, colored, packed, packed_color
-from hookviz.render._sheet import (
-    Sheet,
-    bar_width,
-    dead_sentence,
-    legend_of,
-    page_sentence,
-)
+from hookviz.render._levels import Levels, Scaling, take, to_levels
+from hookviz.render._palette import ColorTable, Palette, colored, packed, packed_color
+from hookviz.render._sheet import Sheet, dead_sentence, legend_of, page_sentence
 from hookviz.render._text import Face, middle_ellipsis, share, value
 
 Tile = tuple[tuple[str, str], NDArray[np.uint32]]
@@ -84,11 +78,16 @@ def draw_maps(subject: Subject) -> Drawing:
     behind, channels = subject.behind, subject.channels
     sheet = Sheet(subject)
     colorbar = options.colorbar and not arranged.rgb
-    bar = bar_width(scale.ends, sheet.face(7.5)) + sheet.px(8) if colorbar else 0
+    bar = sheet.bar_width(scale) if colorbar else 0
     column = min(sheet.px(112), sheet.room // 4)
     side = _side(subject, column)
     aside = column + sheet.px(14) if side else 0
-    grid, face, numbers = _plan(subject, sheet, sheet.room - bar - aside)
+    room, longest = sheet.room - bar - aside, str(max(channels))
+    grid, face = plan(subject, sheet, room, longest)
+    numbers = 0  # pixels left of the grid for the index of each row's first tile
+    if face is None and options.labels:
+        numbers = sheet.face(6.5).width(longest) + sheet.px(4)
+        grid = choose_grid(subject, room - numbers, 0)
     height = sum(sheet.px(9.5) * 2 + len(colors) + sheet.px(9) for _, colors in side)
     sentences = (
         page_sentence(subject),
@@ -100,9 +99,8 @@ def draw_maps(subject: Subject) -> Drawing:
         "" if behind is None else f"laid over the input at {100 * options.opacity:.0f} %",
         pixel_sentence(subject, grid),
     )
-    sheet.open(
-        sentences, max(grid.shape[0], height), legend_of(subject.extents, scale, subject.table)
-    )
+    legend = legend_of(subject.extents, scale, subject.table)
+    sheet.open(sentences, max(grid.shape[0], height), legend)
     left, top = sheet.margin + aside + numbers, sheet.top
     mosaic = _mosaic(subject, grid, sheet.palette)
     add_mosaic(sheet.figure, mosaic, left, top).set_label("maps")
@@ -220,26 +218,29 @@ def _place_side(sheet: Sheet, tiles: list[Tile], width: int) -> None:
         top += len(colors) + sheet.px(9)
 
 
-def _plan(subject: Subject, sheet: Sheet, room: int) -> tuple[TileGrid, Face | None, int]:
-    """Choose the grid, and the largest label that fits above every tile.
+def plan(
+    subject: Subject, sheet: Sheet, room: int, longest: str, group: int = 1
+) -> tuple[TileGrid, Face | None]:
+    """The grid, and the font of the labels above its tiles.
+
+    Args:
+        subject: Its maps are the tiles.
+        sheet: Where they stand.
+        room: Width in pixels.
+        longest: The longest label.
+        group: Tiles of one channel, which stay in one row.
 
     Returns:
-        Where the tiles stand; the font of their labels; and pixels left of the grid. Where no
-        label fits, there is no font, and room for the index of each row's first tile.
+        A grid with room for the largest labels that fit; one without, and None, where none do.
     """
-    if not subject.options.labels:
-        return choose_grid(subject, room), None, 0
-    longest = str(max(subject.channels))
-    for points, strip in ((7.0, 9.5), (6.0, 7.5)):
-        face = sheet.face(points)
-        grid = choose_grid(subject, room, sheet.px(strip))
+    for points, strip in ((7.0, 9.5), (6.0, 7.5)) * subject.options.labels:
+        face, grid = sheet.face(points), choose_grid(subject, room, sheet.px(strip), group)
         if face.width(longest) + 2 <= grid.pitch[1]:
-            return grid, face, 0
-    aside = sheet.face(6.5).width(longest) + sheet.px(4)
-    return choose_grid(subject, room - aside), None, aside
+            return grid, face
+    return choose_grid(subject, room, 0, group), None
 
 
-def choose_grid(subject: Subject, room: int, strip: int = 0, group: int = 1) -> TileGrid:
+def choose_grid(subject: Subject, room: int, strip: int, group: int = 1) -> TileGrid:
     """The grid that fills the room's width well and is about as high as wide.
 
     Args:
@@ -310,39 +311,63 @@ def _cost(grid: TileGrid, room: int) -> float:
     return ragged + lost + tall + small + uneven
 
 
+def draw_tiles(
+    subject: Subject, grid: TileGrid, part: int, scale: Scaling, table: ColorTable, *, flagged: bool
+) -> tuple[NDArray[np.uint32], Levels]:
+    """The page's channels in colors, and their levels.
+
+    Args:
+        subject: What is drawn.
+        grid: Where the tiles will stand.
+        part: Which of its maps: 0 and on are those ``beside``, -1 the maps themselves.
+        scale: What the colors stand for.
+        table: The colors.
+        flagged: Whether any value may have no place on the scale.
+
+    Returns:
+        (n, h, w) packed colors, one per activation or of the tile's size; see `compose`.
+    """
+    maps = (*subject.arranged.beside, subject.arranged.maps)[part]
+    channels, size = list(subject.channels), grid.size if grid.scale == (0, 0) else None
+    levels = to_levels(
+        take(maps, channels),
+        scale.low[channels],
+        scale.high[channels],
+        flagged=flagged,
+        size=size,
+        shrink=subject.options.shrink,
+    )
+    tiles = colored(*levels, table)
+    return tiles if size is None else enlarge(tiles, size), levels
+
+
 def _mosaic(subject: Subject, grid: TileGrid, colors: Palette) -> NDArray[np.uint8]:
     """(height, width, 4) uint8: every tile of the page, gutters in the page's own color."""
     arranged, scale, table = subject.arranged, subject.scaling, subject.table
-    channels, options = list(subject.channels), subject.options
+    tiles, levels = draw_tiles(subject, grid, -1, scale, table, flagged=subject.flagged)
+    channels = list(subject.channels)
     low, high = scale.low[channels], scale.high[channels]
-    flagged = not subject.extents.all_finite or scale.below > 0 or scale.above > 0
-    free = grid.scale == (0, 0)
-    levels = to_levels(
-        take(arranged.maps, channels),
-        low,
-        high,
-        flagged=flagged,
-        size=grid.size if free else None,
-        shrink=options.shrink,
-    )
-    tiles = colored(*levels, table)
-    if free:
-        tiles = enlarge(tiles, grid.size)
     if scale.per_channel:
         _neutral(tiles, levels, low == high, colors)
     if subject.behind is not None:
-        tiles = _overlaid(tiles, _resized(subject.behind, grid.size), options.opacity)
-    # Upside down in memory, as the canvas wants it, so that no copy has to turn it.
-    canvas = np.full(grid.shape, packed_color(colors.face))[::-1]
+        background = _resized(subject.behind, grid.size)
+        tiles = _overlaid(tiles, background, subject.options.opacity)
+    canvas = blank(grid, colors)
     compose(tiles, grid, canvas)
     if arranged.apart is not None:
         apart = take(arranged.apart, channels)[:, None, :]
-        cells = colored(*to_levels(apart, low, high, flagged=flagged), table)
+        cells = colored(*to_levels(apart, low, high, flagged=subject.flagged), table)
         tall = grid.head - 3
         wide = min(tall, grid.size[1] // cells.shape[2])
         cells = cells.repeat(tall, axis=1).repeat(wide, axis=2)
         compose(cells, replace(grid, scale=(0, 0)), canvas, top=grid.head)
     return canvas.view(np.uint8).reshape(*canvas.shape, 4)
+
+
+def blank(grid: TileGrid, colors: Palette) -> NDArray[np.uint32]:
+    """The mosaic without its tiles, in the page's own color."""
+    # Upside down in memory, as the canvas wants it, so that no copy has to turn it.
+    return np.full(grid.shape, packed_color(colors.face))[::-1]
 
 
 def _neutral(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from hookviz.errors import RenderError, did_you_mean
 from hookviz.render._palette import colormaps
 
-Scale = Literal["auto", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
+Scale = Literal["auto", "full", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
 Axes = Literal[
     "auto",
     "maps",
@@ -33,17 +33,6 @@ AXES: tuple[str, ...] = get_args(Axes)
 ORDERS: tuple[str, ...] = ("index", "mean", "max", "variance", "sparsity", "norm", "similarity")
 SUMMARIES: tuple[str, ...] = ("mean", "max", "pca")
 
-# The smallest legal value of each whole number.
-_WHOLE = {
-    "per_page": 1, "page": 0, "sample": 0, "frame": 0, "top": 1, "ncols": 1, "width": 200,
-    "input_channel": 0, "output_channel": 0,
-}  # fmt: skip
-_LEGAL: dict[str, tuple[str | None, ...]] = {
-    "scale": SCALES,
-    "axes": AXES,
-    "shrink": get_args(Shrink),
-    "style": (None, *get_args(Style)),
-}
 _MAX_PIXELS_WIDE = 20_000
 _INCHES = 1.4  # narrower figures have no room beside a colorbar's texts
 _MAX_CHANNEL = 10_000_000  # more than any layer has; a range of more would fill the memory
@@ -103,10 +92,13 @@ class GridOptions:
         hide_dead: Leave out channels that are zero everywhere.
         cmap: Name of a matplotlib colormap; "auto" is viridis, or a diverging one where the
             scale is symmetric about zero.
-        scale: "channel" (each map from its own minimum to its own maximum), "layer", "shared"
-            (``vmin`` and ``vmax`` found over several layers or images by ``shared_range``),
-            "symmetric" (about zero), "percentile", "fixed" (``vmin``, ``vmax``); "auto" is
-            "symmetric" where the layer has negative values, else "layer".
+        scale: "auto" spans 98 % of the layer's values by magnitude, symmetric about zero where
+            any value is negative; what lies beyond is marked and counted. Where all values
+            lie within 1.25 times that, it is "full". "full" spans all values: it is "symmetric"
+            (about zero) where any value is negative, else "layer" (from the minimum to the
+            maximum). "channel" gives each map its own range; "shared" is ``vmin`` and ``vmax``
+            found over several layers or images by ``shared_range``; "percentile" and "fixed"
+            (``vmin``, ``vmax``) are as they say.
         vmin: Lower end for "fixed" and "shared", in the activation's own units.
         vmax: Upper end for "fixed" and "shared".
         percentile: The two percentiles of "percentile", 0 to 100.
@@ -178,86 +170,38 @@ class GridOptions:
     title: str | None = None
 
     def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        for name, low in _WHOLE.items():
-            value = getattr(self, name)
-            if value is not None or getattr(GridOptions, name) is not None:
-                high = _MAX_PIXELS_WIDE if name == "width" else None
-                set_(self, name, whole(name, value, low, high))
-        set_(self, "dpi", number("dpi", self.dpi, low=20.0, high=1200.0))
-        for name in ("vmin", "vmax"):
-            if getattr(self, name) is not None:
-                set_(self, name, number(name, getattr(self, name)))
-        for name, legal in _LEGAL.items():
-            one_of(name, getattr(self, name), legal)
-        for name in ("figure", "summary", "title"):
-            value = getattr(self, name)
-            if not isinstance(value, str) and not (name == "title" and value is None):
-                raise RenderError(f"{name} is {value!r}; it must be a text.")
+        for check, names in _CHECKS:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None or getattr(GridOptions, name) is not None:
+                    object.__setattr__(self, name, check(name, value))
+        for part in self.summaries:
+            one_of("summary", part, ("none", *SUMMARIES))
         if self.width < _INCHES * self.dpi:
             raise RenderError(
                 f"width is {self.width} pixels, which at {self.dpi:g} dpi is too narrow for texts.",
                 remedy=f"Make it at least {math.ceil(_INCHES * self.dpi)}, or dpi smaller.",
             )
-        for part in self.summaries:
-            one_of("summary", part, ("none", *SUMMARIES))
-        if not isinstance(self.overlay, bool):
-            set_(self, "overlay", number("overlay", self.overlay, low=0.0, high=1.0))
-        if self.grid is not None:
-            rows, columns = pair("grid", self.grid)
-            set_(self, "grid", (whole("grid", rows, low=1), whole("grid", columns, low=1)))
-        if self.channels is not None:
-            found = parse_channels(self.channels)
-            set_(self, "channels", self.channels if isinstance(self.channels, str) else found)
-        self._check_cmap()
-        self._check_order()
-        self._check_range()
-
-    def _check_cmap(self) -> None:
-        name = self.cmap
-        if not isinstance(name, str):
-            name = getattr(name, "name", None)  # type: ignore[unreachable]  # a Colormap object
-            if name is None:
-                raise RenderError(f"cmap is {self.cmap!r}; it must be the name of a colormap.")
-            object.__setattr__(self, "cmap", name)
-        if name != "auto" and name not in colormaps:
-            known = list(colormaps)
-            raise RenderError(
-                f"cmap is {name!r}, which is no colormap.",
-                remedy=did_you_mean(name, known) or "For example 'viridis', 'gray' or 'RdBu_r'.",
-            )
-
-    def _check_order(self) -> None:
-        name, _, reference = str(self.order).partition(":")
-        if name not in ORDERS or (name == "similarity") != reference.isdecimal():
-            raise RenderError(
-                f"order is {self.order!r}; legal are 'index', 'mean', 'max', 'variance', "
-                "'sparsity', 'norm' and 'similarity:K' with a channel's index for K.",
-                remedy=did_you_mean(name, ORDERS) or None,
-            )
-
-    def _check_range(self) -> None:
-        low, high = pair("percentile", self.percentile)
-        low = number("percentile", low, low=0.0, high=100.0)
-        high = number("percentile", high, low=0.0, high=100.0)
+        low, high = self.percentile
         if low >= high:
             raise RenderError(f"percentile is ({low:g}, {high:g}); the first must be the smaller.")
-        object.__setattr__(self, "percentile", (low, high))
-        if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
-            raise RenderError(
-                f"vmin is {self.vmin:g} and vmax {self.vmax:g}; vmin must be smaller than vmax.",
-                code="empty-range",
-                details={"low": self.vmin, "high": self.vmax},
-            )
-        if self.scale in ("fixed", "shared") and (self.vmin is None or self.vmax is None):
+        self._check_range()
+
+    def _check_range(self) -> None:
+        low, high = self.vmin, self.vmax
+        if low is not None and high is not None:
+            if low >= high:
+                raise RenderError(
+                    f"vmin is {low:g} and vmax {high:g}; vmin must be smaller than vmax.",
+                    code="empty-range",
+                    details={"low": low, "high": high},
+                )
+            if self.scale == "auto":
+                object.__setattr__(self, "scale", "fixed")
+        elif self.scale in ("fixed", "shared"):
             how = " (shared_range finds them)" if self.scale == "shared" else ""
             raise RenderError(f"scale={self.scale!r} needs both vmin and vmax{how}.")
-        if self.scale not in ("fixed", "shared") and (
-            self.vmin is not None or self.vmax is not None
-        ):
-            if self.scale == "auto" and self.vmin is not None and self.vmax is not None:
-                object.__setattr__(self, "scale", "fixed")
-                return
+        if self.scale not in ("fixed", "shared") and (low, high) != (None, None):
             raise RenderError(
                 f"vmin and vmax are given, but scale={self.scale!r} does not use them.",
                 remedy="Give both and scale='fixed'.",
@@ -288,12 +232,11 @@ class GridOptions:
         Raises:
             RenderError: A name or a value is not legal.
         """
-        _known(changes)
-        return replace(self, **changes)
+        return GridOptions.of(**{**vars(self), **changes})
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys; ``from_json`` gives equal options back."""
-        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=True)
+        return json.dumps(vars(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> GridOptions:
@@ -331,24 +274,16 @@ class GridOptions:
         Raises:
             RenderError: A name or a value is not legal.
         """
-        _known(values)
-        given = cast("dict[str, Any]", dict(values))
-        for name in ("channels", "percentile", "grid"):
-            if isinstance(given.get(name), list):
-                given[name] = tuple(given[name])
-        return cls(**given)
-
-
-def _known(values: Any) -> None:
-    names = [field.name for field in fields(GridOptions)]
-    for name in values:
-        if name == "layout":
-            raise RenderError("The drawing option 'layout' is called 'axes'.")
-        if name not in names:
-            raise RenderError(
-                f"There is no drawing option {name!r}.",
-                remedy=did_you_mean(name, names) or f"Legal are {', '.join(names)}.",
-            )
+        names = [field.name for field in fields(cls)]
+        for name in values:
+            if name == "layout":
+                raise RenderError("The drawing option 'layout' is called 'axes'.")
+            if name not in names:
+                raise RenderError(
+                    f"There is no drawing option {name!r}.",
+                    remedy=did_you_mean(name, names) or f"Legal are {', '.join(names)}.",
+                )
+        return cls(**cast("dict[str, Any]", values))
 
 
 def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
@@ -366,33 +301,30 @@ def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
         >>> parse_channels("9-7")
         (9, 8, 7)
     """
-    if not isinstance(channels, str | Iterable):
-        raise RenderError(
-            f"channels is {channels!r}; it must be a text like '0-15,42' or a sequence of indices.",
-            code="not-channels",
-        )
     if not isinstance(channels, str):
+        if not isinstance(channels, Iterable):
+            raise _no_channels(
+                channels, "it must be a text like '0-15,42' or a sequence of indices."
+            )
         return tuple(dict.fromkeys(whole("channels", c, high=_MAX_CHANNEL) for c in channels))
     found: list[int] = []
-    for part in channels.replace("–", "-").replace(";", ",").split(","):
+    for text in channels.replace("–", "-").replace(";", ",").split(","):
+        part = text.strip()
         ends = [end.strip() for end in part.split("-")]
         if len(ends) > 2 or not all(end.isdecimal() for end in ends):
-            raise RenderError(
-                f"channels is {channels!r}, where {part.strip()!r} is neither an index nor a "
-                "range; write for example '0-15,42'.",
-                code="not-channels",
-                details={"text": part.strip()},
-            )
+            fault = f"{part!r} is neither an index nor a range; write for example '0-15,42'."
+            raise _no_channels(channels, fault, part)
         first, last = int(ends[0]), int(ends[-1])
         if max(first, last) > _MAX_CHANNEL:
-            raise RenderError(
-                f"channels is {channels!r}; {max(first, last)} is too large.",
-                code="not-channels",
-                details={"text": part.strip()},
-            )
+            raise _no_channels(channels, f"{max(first, last)} is too large.", part)
         step = 1 if first <= last else -1
         found.extend(range(first, last + step, step))
     return tuple(dict.fromkeys(found))
+
+
+def _no_channels(channels: Any, fault: str, part: str | None = None) -> RenderError:
+    details = {} if part is None else {"text": part}
+    return RenderError(f"channels is {channels!r}; {fault}", code="not-channels", details=details)
 
 
 def whole(name: str, value: Any, low: int = 0, high: int | None = None) -> int:
@@ -415,33 +347,82 @@ def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf
     return float(value)
 
 
-def pair(name: str, value: Any) -> tuple[Any, Any]:
-    """The two parts of the value."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise RenderError(f"{name} is {value!r}; it must be two numbers.")
-    return value[0], value[1]
-
-
-def one_of(name: str, value: Any, legal: tuple[str | None, ...]) -> None:
-    """Raise RenderError where the value is none of ``legal``."""
+def one_of(name: str, value: Any, legal: Iterable[str | None]) -> Any:
+    """The value, which must be one of ``legal``."""
+    legal = tuple(legal)
     if value not in legal:
         raise RenderError(
             f"{name} is {value!r}; legal are {', '.join(map(repr, legal))}.",
             remedy=did_you_mean(str(value), map(str, legal)) or None,
         )
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise RenderError(f"{name} is {value!r}; it must be a text.")
+    return value
+
+
+def _pair(check: Callable[[str, Any], Any], name: str, value: Any) -> tuple[Any, Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise RenderError(f"{name} is {value!r}; it must be two numbers.")
+    return check(name, value[0]), check(name, value[1])
+
+
+def _overlay(name: str, value: Any) -> bool | float:
+    return value if isinstance(value, bool) else number(name, value, low=0.0, high=1.0)
+
+
+def _channels(_: str, value: Any) -> Any:
+    indices = parse_channels(value)
+    return value if isinstance(value, str) else indices
+
+
+def _cmap(_: str, value: Any) -> str:
+    name = value if isinstance(value, str) else getattr(value, "name", None)  # a Colormap object
+    if name is None:
+        raise RenderError(f"cmap is {value!r}; it must be the name of a colormap.")
+    if name != "auto" and name not in colormaps:
+        raise RenderError(
+            f"cmap is {name!r}, which is no colormap.",
+            remedy=did_you_mean(name, list(colormaps)) or "For example 'viridis' or 'RdBu_r'.",
+        )
+    return str(name)
+
+
+def _order(_: str, value: Any) -> Any:
+    name, _, reference = str(value).partition(":")
+    if name not in ORDERS or (name == "similarity") != reference.isdecimal():
+        raise RenderError(
+            f"order is {value!r}; legal are 'index', 'mean', 'max', 'variance', "
+            "'sparsity', 'norm' and 'similarity:K' with a channel's index for K.",
+            remedy=did_you_mean(name, ORDERS) or None,
+        )
+    return value
+
+
+_CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
+    (_text, ("figure", "summary", "title")),
+    (whole, ("page", "sample", "frame", "input_channel", "output_channel")),
+    (partial(whole, low=1), ("per_page", "top", "ncols")),
+    (partial(whole, low=200, high=_MAX_PIXELS_WIDE), ("width",)),
+    (partial(number, low=20.0, high=1200.0), ("dpi",)),
+    (number, ("vmin", "vmax")),
+    (_overlay, ("overlay",)),
+    (partial(_pair, partial(number, low=0.0, high=100.0)), ("percentile",)),
+    (partial(_pair, partial(whole, low=1)), ("grid",)),
+    (partial(one_of, legal=SCALES), ("scale",)),
+    (partial(one_of, legal=AXES), ("axes",)),
+    (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
+    (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
+    (_channels, ("channels",)),
+    (_cmap, ("cmap",)),
+    (_order, ("order",)),
+)
+"""What each value must be; where the default is None, None is legal."""
 
 
 def first_line(error: BaseException) -> str:
     """The first line of what another library says, or the error's name."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-@contextmanager
-def in_a_sentence(what: str) -> Iterator[None]:
-    """Raise RenderError where torch, numpy or matplotlib fails: none of their errors passes."""
-    try:
-        yield
-    except MemoryError as error:
-        raise RenderError(f"There is not enough memory to draw {what}.") from error
-    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
-        raise RenderError(f"Drawing {what} failed: {first_line(error)}") from error

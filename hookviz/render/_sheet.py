@@ -139,6 +139,12 @@ class Sheet:
         self.figure.add_artist(Captions(self.figure, self.labels))
         return self.figure
 
+    def bar_width(self, scale: Scaling) -> int:
+        """Pixels that a colorbar takes with the texts at its side and the gap before it."""
+        ends, face = scale.ends, self.face(7.5)
+        texts = ["min", "max"] if ends is None else [text for _, text in ticks(ends, 8)]
+        return self.px(12) + self.px(8) + max(face.width(text) for text in texts)
+
     def colorbar(self, left: int, top: int, height: int, table: ColorTable, scale: Scaling) -> None:
         """A slim bar of all 256 colors with the values that they stand for.
 
@@ -152,7 +158,7 @@ class Sheet:
             scale: What they stand for.
         """
         ends = scale.ends
-        wide, mark = self.px(8), self.px(7) if scale.below or scale.above else 0
+        wide, mark = self.px(8), max(4, self.px(7)) if scale.below or scale.above else 0
         top, height = top + mark, max(8, height - 2 * mark)
         at = np.linspace(255, 0, height).round().astype(np.intp)
         bar = np.full((height, wide, 4), 255, np.uint8)
@@ -199,13 +205,6 @@ def ticks(ends: tuple[float, float], count: int) -> list[tuple[float, str]]:
     elif low < 0 < high and 0.05 < -low / 2 / half < 0.95:
         places.append((float(-low / 2 / half), "0"))
     return sorted(places)
-
-
-def bar_width(ends: tuple[float, float] | None, face: Face) -> int:
-    """Pixels that a colorbar takes with the texts at its side."""
-    texts = ["min", "max"] if ends is None else [text for _, text in ticks(ends, 8)]
-    gap = round(face.dpi / 72.0 * 12)
-    return gap + max(face.width(text) for text in texts)
 
 
 def _plottable(ends: tuple[float, float]) -> bool:

@@ -23,12 +23,16 @@ from hookviz.images import Picture, Preprocessing, read_image, sample_image, sam
 from hookviz.models import LoadedModel, load_recorded
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
+from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
 from hookviz.run._record import Run
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
 __all__ = [
+    "ChannelVector",
+    "ReceptiveField",
+    "RegionChannels",
     "Run",
     "RunChoices",
     "facts_of",

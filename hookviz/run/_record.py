@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,15 @@ from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
 from hookviz.run._filters import has_filters, layer_weights
+from hookviz.run._point import (
+    ChannelVector,
+    ReceptiveField,
+    RegionChannels,
+    channels_in,
+    receptive_field,
+    value_at,
+    vector_at,
+)
 
 if TYPE_CHECKING:
     # Only drawing needs these; a run that is not drawn does not load matplotlib.
@@ -164,6 +173,172 @@ class Run:
         return self.drawing(
             layer, call, leaf=leaf, kind=kind, options=GridOptions.of(**options)
         ).figure
+
+    def value(
+        self,
+        layer: str,
+        channel: int,
+        y: int,
+        x: int,
+        call: CallChoice = None,
+        *,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> Any:
+        """One value of a layer, exactly as the captured tensor holds it.
+
+        Args:
+            layer: The layer's name.
+            channel: Number of the channel (map, feature, value, head), from 0.
+            y: Row of the place in the maps that `figure` draws, from 0 at the top; 0 for a vector.
+            x: Column, from 0 at the left; 0 for a vector.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            A Python number (int, float, complex or bool) in the activation's own units.
+
+        Raises:
+            LayerError: See `select`; or there is no such channel or place.
+            RenderError: The activation cannot be drawn in that way.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.2"])
+            >>> value = run.value("features.2", channel=7, y=100, x=50)
+            >>> value == run.activations[0].tensor[0, 7, 100, 50].item()
+            True
+        """
+        activation, how = self._pointed(layer, call, leaf, kind, options)
+        return value_at(self, activation, channel, y, x, how)
+
+    def vector(
+        self,
+        layer: str,
+        y: int,
+        x: int,
+        call: CallChoice = None,
+        *,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> ChannelVector:
+        """The values of all channels at one place, with their order.
+
+        Args:
+            layer: The layer's name.
+            y: Row of the place, see `value`.
+            x: Column of the place.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            ``.values`` (C,) in the tensor's dtype, ``.order``, ``.rank(channel)``, ``.top(10)``.
+
+        Raises:
+            LayerError: See `value`.
+            RenderError: The activation cannot be drawn in that way.
+        """
+        activation, how = self._pointed(layer, call, leaf, kind, options)
+        return vector_at(self, activation, y, x, how)
+
+    def receptive_field(
+        self,
+        layer: str,
+        y: int,
+        x: int,
+        call: CallChoice = None,
+        *,
+        channel: int | None = None,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> ReceptiveField:
+        """The pixels of the network's input and of the photo that a place of a layer depends on.
+
+        The field is that of the model as it is built, whatever its weights and the image are: it
+        is found from the operations of a forward, for any module. Where attention, a global mean
+        or a normalisation over all places comes before, it is the whole image, and ``note`` names
+        the layer that does it. The model itself does not run, and is not touched.
+
+        Args:
+            layer: The layer's name.
+            y: Row of the place, see `value`.
+            x: Column of the place.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            channel: One channel; None: all together, which matters only where channels were joined
+                that come by different ways.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output" or "input".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            The boxes. Asking for a layer the first time takes up to a second or two, each further
+            place milliseconds.
+
+        Raises:
+            LayerError: See `value`.
+            RenderError: The activation cannot be drawn in that way.
+            HookvizError: The model's forward cannot be followed; the sentence says why.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.28"])
+            >>> field = run.receptive_field("features.28", y=0, x=7)
+            >>> field.size, field.box, field.beyond
+            ((196, 196), (22, -90, 218, 106), (0, 90, 0, 0))
+        """
+        activation, how = self._pointed(layer, call, leaf, kind, options)
+        return receptive_field(self, activation, y, x, channel, how)
+
+    def channels_in(
+        self,
+        layer: str,
+        region: Sequence[float],
+        call: CallChoice = None,
+        *,
+        of: str = "image",
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> RegionChannels:
+        """The channels of a layer by how much more they answer in a region than elsewhere.
+
+        Args:
+            layer: The layer's name.
+            region: Left, top, right, bottom in pixels, right and bottom past the last one.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            of: What the pixels are those of: "image", the (upright) photo, or "input", the
+                network's input.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            ``.order``, and per channel the means ``.inside`` and ``.outside`` of the finite values
+            and their ``.difference``.
+
+        Raises:
+            LayerError: See `select`; or the region is none.
+            RenderError: The activation cannot be drawn in that way.
+            HookvizError: Where the input lies in the photo is not known.
+        """
+        activation, how = self._pointed(layer, call, leaf, kind, options)
+        return channels_in(self, activation, region, how, of=of)
+
+    def _pointed(
+        self, layer: str, call: CallChoice, leaf: str | int | None, kind: str, options: Any
+    ) -> tuple[Activation, GridOptions]:
+        from hookviz.render import GridOptions
+
+        return self.select(layer, call, leaf, kind), GridOptions.of(**options)
 
     @property
     def facts(self) -> RunFacts:

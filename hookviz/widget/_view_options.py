@@ -18,6 +18,7 @@ VIEW_CHOICES: dict[str, Any] = {
     ],
     "scales": [
         ["auto", "automatic"],
+        ["full", "full range"],
         ["channel", "per map"],
         ["layer", "per layer"],
         ["symmetric", "symmetric"],

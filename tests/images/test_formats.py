@@ -145,7 +145,7 @@ def test_heic_by_the_optional_plugin(quarters):
     assert (picture.format, picture.size) == ("HEIF", (20, 40))
     assert close(picture.image.getpixel((2, 2)), BLUE, 20)
     assert "HEIF" not in Image.OPEN
-    with pytest.raises(ImageError, match="HEIC picture that is"):
+    with pytest.raises(ImageError, match="HEIC image that is"):
         read_image(stream.getvalue()[:-5])
 
 

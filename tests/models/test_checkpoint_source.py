@@ -181,7 +181,7 @@ def test_timm_in_the_app_and_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hookviz.models._timm._cached", lambda config: False)
     assert not is_local("timm:resnet10t")
     assert [info.name for info in list_weights("timm:resnet10t")] == ["DEFAULT"]
-    monkeypatch.setattr("hookviz.models._timm._reachable", lambda host: False)
+    monkeypatch.setattr("hookviz.models._timm.reachable", lambda url: False)
     app = hookviz.explore("timm:resnet10t")  # loaded afterwards, as any model with a download
     try:
         assert app.choosing.weights("timm:resnet10t")[1][0] == "DEFAULT"

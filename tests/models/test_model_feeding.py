@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookviz.errors import ModelError
 from hookviz.images import network_input, sample_image
 from hookviz.models import LoadedModel, expected_input, feed, load_model, predictions
-from hookviz.models._torchvision import Architecture
+from hookviz.models._torchvision import TorchvisionArchitecture
 
 
 def image(side: int = 64) -> Tensor:
@@ -88,7 +88,7 @@ def test_optical_flow_of_a_giant_image_is_refused_before_it_eats_the_memory() ->
 )
 def test_sizes_that_a_model_cannot_take_are_refused(name: str, side: int, parts: list[str]) -> None:
     with torch.device("meta"):
-        module = Architecture(name).buildable.build()
+        module = TorchvisionArchitecture(name).build()
     model = LoadedModel(module, name, "none", trained=False, builder=name, task="classification")
     with pytest.raises(ModelError) as caught:
         feed(model, image(side))

@@ -7,8 +7,9 @@ import torchvision.models as tv
 
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models import list_models, list_weights, load_model
-from hookviz.models._torchvision import Architecture
+from hookviz.models._torchvision import TorchvisionArchitecture
 
+RESNET50 = TorchvisionArchitecture("resnet50")
 ALL = [
     pytest.param(name, member, id=f"{name}-{member.name}")
     for name in tv.list_models()
@@ -36,7 +37,7 @@ def test_search_takes_words_and_globs() -> None:
 
 @pytest.mark.parametrize(("name", "member"), ALL)
 def test_the_preprocessing_in_use_is_the_enums(name: str, member: object) -> None:
-    arch = Architecture(name)
+    arch = TorchvisionArchitecture(name)
     model = arch.with_member(arch.find_member(member.name), tv.squeezenet1_1())
     mine, theirs = model.preprocess, member.transforms()
     assert type(mine) is type(theirs)
@@ -69,15 +70,12 @@ def test_the_weights_of_every_builder_are_listed_default_first(name: str) -> Non
     "asked", ["IMAGENET1K_V1", "imagenet1k_v1", "ResNet50_Weights.IMAGENET1K_V1"]
 )
 def test_weights_by_name(asked: str) -> None:
-    assert Architecture("resnet50").find_member(asked) is tv.ResNet50_Weights.IMAGENET1K_V1
+    assert RESNET50.find_member(asked) is tv.ResNet50_Weights.IMAGENET1K_V1
 
 
 def test_weights_as_a_member_and_default() -> None:
-    assert (
-        Architecture("resnet50").find_member(tv.ResNet50_Weights.IMAGENET1K_V1).name
-        == "IMAGENET1K_V1"
-    )
-    assert Architecture("resnet50").find_member("DEFAULT") is tv.ResNet50_Weights.IMAGENET1K_V2
+    assert RESNET50.find_member(tv.ResNet50_Weights.IMAGENET1K_V1).name == "IMAGENET1K_V1"
+    assert RESNET50.find_member("DEFAULT") is tv.ResNet50_Weights.IMAGENET1K_V2
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_an_unknown_name_offers_the_closest() -> None:
 
 def test_offline_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("hookviz.models._timm._cached", lambda config: False)
-    monkeypatch.setattr("hookviz.models._timm._reachable", lambda host: False)
+    monkeypatch.setattr("hookviz.models._timm.reachable", lambda url: False)
     with pytest.raises(WeightsError) as caught:
         load_model("timm:resnet10t")
     assert "cannot be reached" in str(caught.value)

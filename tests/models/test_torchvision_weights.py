@@ -13,7 +13,7 @@ import torchvision.models as tv
 
 from hookviz.errors import WeightsError
 from hookviz.models import feed, load_model, predictions
-from hookviz.models._torchvision import Architecture
+from hookviz.models._torchvision import TorchvisionArchitecture
 
 # One of each kind of builder that does something of its own with its weights.
 KINDS = [
@@ -36,7 +36,7 @@ def put_into_cache(
 
 def raw(name: str, member: Any) -> Any:
     """The state dict of an untrained module such as the member's file holds."""
-    arch = Architecture(name)
+    arch = TorchvisionArchitecture(name)
     options: dict[str, Any] = {}
     quantized = name.startswith("quantized_")
     if quantized:
@@ -51,7 +51,7 @@ def raw(name: str, member: Any) -> Any:
     ):
         pytest.skip(f"this machine has no {options['backend']}")
     try:
-        return arch.buildable.build(**options).state_dict()
+        return arch.build(**options).state_dict()
     except Exception as error:
         if quantized:
             pytest.skip(f"torch cannot quantize here: {error}")
@@ -63,7 +63,7 @@ def raw(name: str, member: Any) -> Any:
 def test_the_module_is_torchvisions_own(
     name: str, torch_cache: Path, as_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    member = Architecture(name).default
+    member = TorchvisionArchitecture(name).default
     put_into_cache(name, member, raw(name, member), torch_cache, as_file, monkeypatch)
     mine = load_model(name, device="cpu", progress=False)
     with warnings.catch_warnings():

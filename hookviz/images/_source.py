@@ -1,0 +1,217 @@
+"""Which pixels of an image a part of the network's input is made of.
+
+Steps of our own are known: their resizer (Pillow's) reads, for each pixel of the result, the
+pixels under its filter, more of them the more it shrinks. Somebody's own preprocessing is tried:
+parts of the image are changed, and the input shows whether it changed with them. So flips, turns
+and anything else come out as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from hookviz.errors import ImageError
+from hookviz.images._picture import Picture
+from hookviz.images._preprocessing import (
+    MAX_INPUT_PIXELS,
+    Box,
+    CalledPreprocessing,
+    Preprocessing,
+)
+
+Whole = tuple[int, int, int, int]
+
+
+def source_box(how: Preprocessing, picture: Picture, part: Whole) -> Whole | None:
+    """The smallest box of an image's pixels that a part of the network's input depends on.
+
+    Args:
+        how: The preprocessing.
+        picture: The image that it was used on.
+        part: Left, top, right, bottom of the part, in pixels of the input; right and bottom lie
+            past the last pixel.
+
+    Returns:
+        Left, top, right, bottom in pixels of the (upright) image, right and bottom past the last
+        pixel; None where the part shows nothing of the image, but a frame.
+
+    Raises:
+        ImageError: The preprocessing draws random numbers, so that no box is true.
+
+    Examples:
+        >>> from hookviz.images import read_image
+        >>> picture = read_image(Image.new("RGB", (80, 40)))
+        >>> source_box(Preprocessing(20, (20, 20), "crop"), picture, (0, 0, 1, 1))
+        (19, 0, 23, 3)
+    """
+    box = _read_off(how, picture.size, part)
+    if not isinstance(how, CalledPreprocessing) and box != "unknown":
+        return None if box is None else _whole(box)
+    trial = _Trial(how, picture.image, part)
+    if isinstance(box, tuple) and trial.confirms(_whole(box)):
+        return _whole(box)
+    return trial.search()
+
+
+def _whole(box: Any) -> Whole:
+    left, top, right, bottom = map(int, box)
+    return left, top, right, bottom
+
+
+def _read_off(how: Preprocessing, size: tuple[int, int], part: Whole) -> Any:
+    """The box by the steps' numbers; None: nothing of the image; "unknown": not by numbers."""
+    edges: Box | None = how.box(size)
+    if edges is None:
+        return "unknown"
+    try:
+        resized = how.resized_size(size)
+    except ImageError:
+        return "unknown"
+    if resized[0] * resized[1] > MAX_INPUT_PIXELS:
+        return "unknown"
+    found = []
+    for axis in (0, 1):
+        offset = 0
+        if how.crop is not None and how.fit not in ("squash", "none"):
+            offset = round(edges[axis] * resized[axis] / size[axis])
+        first = max(0, part[axis] + offset)
+        last = min(resized[axis], part[axis + 2] + offset) - 1
+        if first > last:
+            return None
+        found.append(_under(first, last, size[axis], resized[axis], how.interpolation))
+    (left, right), (top, bottom) = found
+    return left, top, right + 1, bottom + 1
+
+
+def _cubic(x: float) -> float:
+    x = abs(x)
+    if x < 1:
+        return (1.5 * x - 2.5) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * -0.5 if x < 2 else 0.0
+
+
+def _sinc(x: float) -> float:
+    return 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x)
+
+
+# Pillow's filters: how far each reads at full size, and its weights (its Resample.c).
+_FILTERS: dict[str, tuple[float, Callable[[float], float]]] = {
+    "box": (0.5, lambda x: float(-0.5 < x <= 0.5)),
+    "bilinear": (1.0, lambda x: max(0.0, 1 - abs(x))),
+    "hamming": (
+        1.0,
+        lambda x: _sinc(x) * (0.54 + 0.46 * math.cos(math.pi * x)) if abs(x) < 1 else 0.0,
+    ),
+    "bicubic": (2.0, _cubic),
+    "lanczos": (3.0, lambda x: _sinc(x) * _sinc(x / 3) if abs(x) < 3 else 0.0),
+}
+_LEAST = 2.0**-23
+"""Pillow computes with weights of 22 binary digits; smaller ones are zero."""
+
+
+def _under(first: int, last: int, size: int, count: int, interpolation: str) -> tuple[int, int]:
+    """The first and last pixel of ``size`` that pixels ``first`` to ``last`` of ``count`` read."""
+    if size == count:
+        return first, last
+    scale = size / count
+    if interpolation.startswith("nearest"):
+        at = scale / 2
+        places = []
+        for _ in range(last + 1):  # Pillow adds up, with the rounding that comes of it
+            places.append(min(size - 1, int(at)))
+            at += scale
+        return places[first], places[last]
+    # A pixel in the middle of one of the source reads fewer than its neighbours: all are asked.
+    read = [at for i in range(first, last + 1) for at in _taps(i, size, scale, interpolation)]
+    return min(read), max(read)
+
+
+def _taps(index: int, size: int, scale: float, interpolation: str) -> list[int]:
+    support, weigh = _FILTERS[interpolation]
+    wide = max(scale, 1.0)
+    center = (index + 0.5) * scale
+    first = max(0, int(center - support * wide + 0.5))
+    last = min(size, int(center + support * wide + 0.5))
+    weights = [weigh((at - center + 0.5) / wide) for at in range(first, last)]
+    total = sum(weights) or 1.0
+    return [at for at, w in enumerate(weights, first) if abs(w / total) >= _LEAST]
+
+
+class _Trial:
+    """Changes parts of an image and sees whether a part of the input changes with them."""
+
+    def __init__(self, how: Preprocessing, image: Image.Image, part: Whole) -> None:
+        self._how, self._part = how, part
+        self._pixels = np.array(image)
+        noise = np.random.default_rng(0).integers(64, 192, self._pixels.shape, np.uint8)
+        self._other = self._pixels + noise  # wraps around: each value differs
+        self._plain = self._seen(self._pixels)
+        if not torch.equal(self._plain, self._seen(self._pixels)):
+            raise ImageError(
+                "The preprocessing gives another input each time, so which pixels of the image "
+                "it shows is not known."
+            )
+
+    def _seen(self, pixels: Any) -> torch.Tensor:
+        left, top, right, bottom = self._part
+        values = self._how(Image.fromarray(pixels))
+        return torch.nan_to_num(values[:, top:bottom, left:right])
+
+    def _moves(self, change: Callable[[Any], None]) -> bool:
+        """Whether the part changes where ``change`` sets a mask (H, W) to True."""
+        mask = np.zeros(self._pixels.shape[:2], bool)
+        change(mask)
+        pixels = np.where(mask[..., None], self._other, self._pixels)
+        return not torch.equal(self._seen(pixels), self._plain)
+
+    def _matters(self, where: tuple[slice, slice]) -> bool:
+        """Whether the part changes with some rows and columns of the image."""
+        return self._moves(lambda mask: mask.__setitem__(where, True))
+
+    def confirms(self, box: Whole) -> bool:
+        """Whether nothing outside of a box matters, and each of its edges does."""
+        left, top, right, bottom = box
+
+        def outside(mask: Any) -> None:
+            mask[:] = True
+            mask[top:bottom, left:right] = False
+
+        lines = [
+            (slice(top, top + 1), slice(left, right)),
+            (slice(bottom - 1, bottom), slice(left, right)),
+            (slice(top, bottom), slice(left, left + 1)),
+            (slice(top, bottom), slice(right - 1, right)),
+        ]
+        return not self._moves(outside) and all(map(self._matters, lines))
+
+    def search(self) -> Whole | None:
+        """The box, by halving from each of the four sides."""
+        height, width = self._pixels.shape[:2]
+        if not self._moves(lambda mask: mask.fill(True)):
+            return None
+
+        def matters(axis: int, start: int, stop: int) -> bool:
+            lines = slice(start, stop)
+            return self._matters((lines, slice(None)) if axis == 0 else (slice(None), lines))
+
+        def ends(axis: int, size: int) -> tuple[int, int]:
+            low, high = 0, size  # the first `low` lines do not matter, the first `high` do
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if matters(axis, 0, middle) else (middle, high)
+            first = low
+            low, high = first, size  # lines from `low` on matter, those from `high` on do not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if matters(axis, middle, size) else (low, middle)
+            return first, high
+
+        top, bottom = ends(0, height)
+        left, right = ends(1, width)
+        return left, top, right, bottom
