@@ -100,20 +100,26 @@ def found() -> None:
         for name, part in model.module.named_modules()
         if isinstance(part, nn.Conv2d | nn.Linear | nn.BatchNorm2d)
     ]
-    right, wrong = 0, []
+    right, without, smallest, wrong = 0, 0, 1.0, []
     for name, part in layers:
-        weight = part.weight.data.view(-1)
-        at = int(torch.randint(weight.numel(), (1,), generator=generator))
-        before = weight[at].item()
-        weight[at] += 1e-3
-        first = hookviz.compare(base, (model, image)).first_difference()
-        weight[at] = before
-        if first is not None and first.layer == name:
+        weight, first = part.weight.data.view(-1), None
+        while first is None:
+            at = int(torch.randint(weight.numel(), (1,), generator=generator))
+            before = weight[at].item()
+            weight[at] += 1e-3
+            compared = hookviz.compare(base, (model, image))
+            weight[at] = before
+            first = compared.first_difference(0)
+            without += first is None  # what it is multiplied with is zero everywhere
+        beyond = compared.first_difference()
+        smallest = min(smallest, first.relative)
+        if beyond is not None and beyond.layer == name:
             right += 1
         else:
-            wrong.append(f"{name}[{at}]: {None if first is None else first.label}")
-    print(f"ResNet-152: {right} of {len(layers)} layers found", *wrong, sep="\n  ", flush=True)
-    print("unchanged:", hookviz.compare(base, (model, image)).first_difference())
+            wrong.append(f"{name}[{at}]: {beyond and beyond.label}, {first.relative:.2g}")
+    print(f"ResNet-152: {right} of {len(layers)} layers found", *wrong, sep="\n  ")
+    print(f"smallest relative difference {smallest:.2g}; {without} weights without any effect")
+    print("unchanged:", hookviz.compare(base, (model, image)).first_difference(0))
 
 
 if __name__ == "__main__":

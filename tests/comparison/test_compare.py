@@ -48,9 +48,9 @@ def test_one_weight_in_resnet152_is_found_among_all_layers(cat) -> None:
     assert compare(base, (model, cat)).first_difference() is None
     for layer in ("conv1", "layer2.5.conv2", "layer3.21.conv3", "layer4.2.conv1", "fc"):
         weight = model.module.get_submodule(layer).weight.data.view(-1)
-        weight[11] += 1e-3
+        weight[77] += 1e-3
         assert compare(base, (model, cat)).first_difference().layer == layer
-        weight[11] -= 1e-3
+        weight[77] -= 1e-3
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")  # torch's own, of Intel's GPUs
@@ -80,7 +80,8 @@ EPS = {dtype: torch.finfo(dtype).eps for dtype in (torch.float16, torch.bfloat16
 def test_the_tolerance_is_that_of_the_coarser_dtype(model, run, cat, dtype, tolerance) -> None:
     other = replace(model, module=copy.deepcopy(model.module)).to("cpu", dtype)
     found = compare(run(model, cat), run(other, cat))
-    assert {entry.tolerance for entry in found} == {tolerance}
+    # While nothing differs, nothing can have added up.
+    assert [entry.tolerance for entry in found] == [tolerance / 4] + [tolerance] * (len(found) - 1)
     assert found.first_difference() is None
     assert found.first_difference(0).layer == "conv"
 
@@ -99,7 +100,7 @@ def test_what_was_rounded_once_stays_rounded(cat) -> None:
     run = hookviz.feature_maps(Mixed(), cat, "*")
     tolerances = {entry.layer: entry.tolerance for entry in compare(run, run)}
     assert tolerances == {
-        "one": 64 * 2.0**-23, "two": 8 * 2.0**-7, "three": 8 * 2.0**-7, "many": 0.0
+        "one": 16 * 2.0**-23, "two": 2 * 2.0**-7, "three": 2 * 2.0**-7, "many": 0.0
     }  # fmt: skip
 
 
