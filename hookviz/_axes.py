@@ -4,7 +4,7 @@ Nothing is drawn as an image because its numbers look like one. What an axis is 
 (one image went in, so 64 at the front are no samples), from the kind of layer, from a shape that
 one reading alone explains, or from a trial (`hookviz.run`): parts of the image are changed, and
 the reading is taken whose places change where the image did. Where none of these settles it, there
-is no grid. Must not know: values, torch, or how anything is drawn.
+is no grid.
 """
 
 from __future__ import annotations
@@ -14,17 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hookviz.errors import RenderError
-
-__all__ = [
-    "Hints",
-    "KnownAxes",
-    "Places",
-    "Reading",
-    "candidates",
-    "order_of_tokens",
-    "read_axes",
-    "token_grid",
-]
 
 _AXES = {
     "maps": ("NCHW", "CHW", "HW"),

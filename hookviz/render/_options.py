@@ -386,7 +386,7 @@ def _cmap(_: str, value: Any) -> str:
     if name != "auto" and name not in colormaps:
         raise RenderError(
             f"cmap is {name!r}, which is no colormap.",
-            remedy=did_you_mean(name, list(colormaps)) or "For example 'viridis' or 'RdBu_r'.",
+            remedy=did_you_mean(name, colormaps) or "For example 'viridis', 'gray' or 'RdBu_r'.",
         )
     return str(name)
 
