@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from hookviz._tensors import dense
 from hookviz.errors import ModelError
 from hookviz.models._checkpoint import open_checkpoint
-from hookviz.models._fit import Convert, WeightsReport, fit_builder
+from hookviz.models._fit import Convert, WeightsReport, class_names, fit_builder
 from hookviz.models._modules import (
     MOST_CLASSES,
     SEED,
@@ -26,7 +26,6 @@ from hookviz.models._modules import (
     move_module,
     same_device,
 )
-from hookviz.models._state_dict import class_names
 from hookviz.models._weights_cache import Progress
 
 Task = Literal[
