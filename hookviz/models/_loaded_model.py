@@ -94,10 +94,8 @@ class LoadedModel:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the first floating-point parameter or buffer; float32 without one."""
-        for tensor in _tensors(self.module):
-            if tensor.is_floating_point():
-                return tensor.dtype
-        return torch.float32
+        floating = (t.dtype for t in _tensors(self.module) if t.is_floating_point())
+        return next(floating, torch.float32)
 
     @property
     def weights_hash(self) -> str:

@@ -249,8 +249,8 @@ def reachable(url: str) -> bool:
     answers = []
 
     def ask() -> None:
-        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
         try:
+            request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
             urllib.request.urlopen(request, timeout=CONNECT_SECONDS).close()  # noqa: S310 - as above
         except urllib.error.HTTPError as error:
             error.close()
