@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import Leaves, describe, leaves
+from hookviz.capture._module_hooks import Act
 from hookviz.capture._snapshot import CannotKeep, Snapshot
 from hookviz.capture._store import Hooked, Store, ThreadLog, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
-AfterCall = Callable[[ThreadLog, int], None]
-OutputGradient = Callable[[nn.Module, Any, Any, tuple[ThreadLog, int, int] | None], Any]
+Call: TypeAlias = tuple[ThreadLog, int, int]
+"""The log of a call, its number and its order."""
+
+Names: TypeAlias = Callable[[int], list[str]]
+"""Number of positional arguments → their names."""
+
+OnActivation: TypeAlias = Callable[[Activation], None] | None
+OutputGradient: TypeAlias = Callable[[nn.Module, Any, Any, Call | None], Any]
 
 
 def output_hook(
@@ -25,10 +32,10 @@ def output_hook(
     acts_for: Callable[[nn.Module], bool],
     snapshot: Snapshot,
     asked: frozenset[Kind],
-    on_activation: Callable[[Activation], None] | None,
+    on_activation: OnActivation,
     gradient: OutputGradient | None,
-    after: AfterCall | None,
-) -> Callable[[nn.Module, Any, Any], Any]:
+    after: Callable[[ThreadLog, int], None] | None,
+) -> Act:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index = store.here, hooked.index
     outputs, inputs = "output" in asked, "input" in asked
@@ -79,9 +86,7 @@ def output_hook(
     return hook
 
 
-def input_hook(
-    store: Store, hooked: Hooked, snapshot: Snapshot, names: Callable[[int], list[str]]
-) -> Callable[[nn.Module, Any, Any], None]:
+def input_hook(store: Store, hooked: Hooked, snapshot: Snapshot, names: Names) -> Act:
     """A forward pre-hook that copies what the layer is given, before it can change it."""
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -100,7 +105,7 @@ def input_hook(
     return hook
 
 
-def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], None]:
+def cancel_hook(cancelled: Callable[[], bool]) -> Act:
     """A forward pre-hook that ends the forward when asked to."""
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - torch's signature
@@ -110,12 +115,12 @@ def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any]
     return hook
 
 
-def named_arguments(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> dict[str, Any]:
+def named_arguments(args: Any, kwargs: Any, names: Names) -> dict[str, Any]:
     """The arguments of a call under the names of its parameters, the positional ones first."""
     return {**dict(zip(names(len(args)), args, strict=True)), **(kwargs or {})}
 
 
-def named_inputs(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> Leaves:
+def named_inputs(args: Any, kwargs: Any, names: Names) -> Leaves:
     """The tensors of a call's arguments under the names of its parameters."""
     found: Leaves = []
     for name, value in named_arguments(args, kwargs, names).items():
@@ -123,7 +128,7 @@ def named_inputs(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> L
     return found
 
 
-def parameter_names(module: nn.Module) -> Callable[[int], list[str]]:
+def parameter_names(module: nn.Module) -> Names:
     """The names of a module's positional parameters.
 
     Args:

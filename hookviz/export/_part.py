@@ -24,7 +24,7 @@ from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export._facts import FileRecord, RunFacts
 from hookviz.export._folder import ExportFolder
 from hookviz.export._names import INPUT_NAME, MANIFEST_NAME, NameBook, activation_stem
-from hookviz.export._png import encoded_png, png_info
+from hookviz.export._png import encoded_png
 from hookviz.render import GridOptions, SingleChannels, arrange
 
 Made = TypeVar("Made")
@@ -57,7 +57,7 @@ def reason(error: BaseException) -> str:
 def encoding(contents: PngContents) -> Callable[[], bytes]:
     """What gives a PNG's bytes."""
     pixels, texts = contents
-    return lambda: encoded_png(pixels, png_info(texts))
+    return lambda: encoded_png(pixels, texts)
 
 
 @dataclass(eq=False)
