@@ -166,11 +166,7 @@ class WeightsInfo:
 
 @dataclass(frozen=True)
 class Request:
-    """What ``load_model`` was asked for, as it describes it.
-
-    Attributes:
-        word: The weights in lower case where they are a name; "none" for None, else "".
-    """
+    """What ``load_model`` was asked for, as it describes it."""
 
     weights: Any = "auto"
     progress: bool | Progress = True
@@ -182,6 +178,7 @@ class Request:
 
     @property
     def word(self) -> str:
+        """The weights in lower case where they are a text; "none" for None, "" for all others."""
         if self.weights is None:
             return "none"
         word = self.weights.strip().lower() if isinstance(self.weights, str) else ""
