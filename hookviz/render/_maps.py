@@ -24,6 +24,7 @@ Tile = tuple[tuple[str, str], NDArray[np.uint32]]
 _LARGEST = 448  # pixels: a single small map must not fill the page
 _READABLE = 64  # pixels: narrower tiles are seen only side by side
 _WASTEFUL = 0.8  # of a column's width: below it, whole factors give way
+_ASKED = 0.92  # the same where somebody asked for so many columns
 _THINNEST = 8  # pixels: a strip of one row must be seen
 
 
@@ -77,7 +78,7 @@ def draw_maps(subject: Subject) -> Drawing:
     arranged, options, scale = subject.arranged, subject.options, subject.scaling
     behind, channels = subject.behind, subject.channels
     sheet = Sheet(subject)
-    colorbar = options.colorbar and not arranged.rgb
+    colorbar = options.colorbar and not arranged.rgb and not sheet.bare
     bar = sheet.bar_width(scale) if colorbar else 0
     column = min(sheet.px(112), sheet.room // 4)
     side = _side(subject, column)
@@ -273,7 +274,8 @@ def _grid(subject: Subject, count: int, room: int, strip: int, ncols: int) -> Ti
             factor = max(1, 2 * _LARGEST // height)
         tall = factor if height * factor >= _THINNEST else -(-_THINNEST // height)
         tile, scale = (height * tall, width * factor), (tall, factor)
-        narrow = width * factor < _WASTEFUL * across
+        limit = _WASTEFUL if subject.options.ncols is None else _ASKED
+        narrow = width * factor < limit * across
         if narrow and height > 1 and across * height < width * 2 * room:
             # Pixels of unequal width are the lesser evil where equal ones leave much room empty.
             tile, scale = (max(1, round(height * across / width)), across), (0, 0)

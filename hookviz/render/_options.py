@@ -72,6 +72,7 @@ class DrawingOptions(TypedDict, total=False):
     colorbar: bool
     labels: bool
     title: str | None
+    bare: bool
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class GridOptions:
         colorbar: Draw the colorbar.
         labels: Write each channel's index.
         title: Instead of the layer's name.
+        bare: The tiles of maps alone, without title, sentences and colorbar, for a page that shows
+            those itself; figures of other kinds keep them.
 
     Raises:
         RenderError: A value is not one of the legal ones.
@@ -168,6 +171,7 @@ class GridOptions:
     colorbar: bool = True
     labels: bool = True
     title: str | None = None
+    bare: bool = False
 
     def __post_init__(self) -> None:
         for check, names in _CHECKS:

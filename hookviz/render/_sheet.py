@@ -33,6 +33,7 @@ class Sheet:
     Attributes:
         margin: Pixels left free on every side.
         room: Pixels between the left and right margin.
+        bare: Whether it has no header and no colorbar.
         top: Pixel row under the header, known once it is open.
         figure: What is drawn on, there once it is open.
     """
@@ -44,7 +45,8 @@ class Sheet:
         options = self.options
         self.palette = palette(options.style)
         self.labels: list[Label] = []
-        self.margin = self.px(14 if options.width >= 500 else 7)
+        self.bare = options.bare and subject.kind.on_image
+        self.margin = self.px(1 if self.bare else 14 if options.width >= 500 else 7)
         self.room = options.width - 2 * self.margin
         self.top = 0
 
@@ -124,7 +126,9 @@ class Sheet:
         Raises:
             RenderError: The page would take more than a gigabyte.
         """
-        self.top = self._write_header([s for s in sentences if s], legend or [])
+        self.top = self.margin
+        if not self.bare:
+            self.top = self._write_header([s for s in sentences if s], legend or [])
         width, height = self.options.width, self.top + height + self.margin
         if width * height > _MAX_PIXELS:
             raise RenderError(

@@ -192,6 +192,9 @@ class ImageInput(Part):
             _, _, rows, columns = seen.tensor.shape
             info["seen"] = f"{columns} × {rows} · {seen.description.split(', mean')[0]}"
             info["seen_long"] = seen.description
+            if seen.box is not None:
+                (wide, high), (left, top, right, bottom) = picture.size, seen.box
+                info["crop"] = (left / wide, top / high, right / wide, bottom / high)
         self.info = {**info, "notes": list(picture.notes)}
         small = picture.image.copy()
         small.thumbnail((_THUMBNAIL, _THUMBNAIL))

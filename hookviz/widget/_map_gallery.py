@@ -24,6 +24,8 @@ from hookviz.widget._worker import Cancelled, Worker
 # Cards beyond these are drawn when they come near the screen.
 _DRAWN_AHEAD = 128
 _EMPTY = "Nothing to show yet."
+# Smallest and largest tile, in pixels of the page.
+_TILE = (24, 448)
 
 
 class Figures(Mapping[str, Figure]):
@@ -70,6 +72,7 @@ class MapGallery(Part):
     Attributes:
         options: How they are drawn (a `GridOptions`). A choice that some layers cannot follow
             (channel 64) is left out on their cards, which say so.
+        tile: Width of a map on the page in its pixels; as many as fit stand in a row.
         current_key: The card that was used last, "layer#call"; "" for none.
         weights_of: Gives a layer's weights as a record, for cards that show filters.
         after_painting: Called on the drawing thread once nothing is left to draw.
@@ -83,6 +86,7 @@ class MapGallery(Part):
     view = traitlets.Dict().tag(sync=True)
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)
+    tile = traitlets.Int(64, min=_TILE[0], max=_TILE[1]).tag(sync=True)
     options = traitlets.Instance(GridOptions)
     current_key = traitlets.Unicode()
 
@@ -188,12 +192,16 @@ class MapGallery(Part):
         """The view at the page's width, in its theme, on the first page."""
         return self.options.replace(page=0, **self._look)
 
-    def options_of(self, card: Card, options: GridOptions | None = None) -> GridOptions:
-        """How a card is drawn on the page: at the page's width, in its theme.
+    def options_of(
+        self, card: Card, options: GridOptions | None = None, *, on_page: bool = False
+    ) -> GridOptions:
+        """How a card is drawn: at the page's width, in its theme.
 
         Args:
             card: The card.
             options: The view and the page; None is the present view on the card's own page.
+            on_page: For the page, which has a place of its own for title, facts and colorbar and
+                makes the tiles as wide as `tile` says.
         """
         view = self.options.replace(page=card.page) if options is None else options
         if card.filters:
@@ -201,7 +209,12 @@ class MapGallery(Part):
             view = GridOptions(per_page=view.per_page, cmap=view.cmap, page=view.page)
         elif card.statistics:
             view = view.replace(figure="statistics", page=0)
-        return view.replace(**self._look)
+        view = view.replace(**self._look)
+        if on_page:
+            pixels = view.dpi / 100.0  # of the screen in a pixel of the page
+            columns = int((view.width / pixels + 6) // (self.tile + 6))
+            view = view.replace(bare=True, ncols=view.ncols or max(1, columns))
+        return view
 
     def record_of(self, card: Card) -> Activation | None:
         """What a card shows now: an activation, or its layer's weights; None for nothing."""
@@ -216,7 +229,7 @@ class MapGallery(Part):
         painted = []
         for card in self.shown_cards[:count]:
             with contextlib.suppress(RenderError):
-                painted.append(self._painted(card))
+                painted.append(self._painted(card, on_page=False))
         return [one.png for one in painted if one is not None]
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -260,6 +273,11 @@ class MapGallery(Part):
         with self.lock:
             self._near = set(keys)
             self._repaint()
+
+    def _resize_tiles(self, size: int) -> None:
+        with self.lock:
+            self.tile = min(_TILE[1], max(_TILE[0], size))
+            self._renew_all()
 
     def _make_current(self, key: str) -> None:
         self.current_key = key
@@ -382,12 +400,15 @@ class MapGallery(Part):
         if (task := self.after_painting) is not None:
             self.painter.later("after", lambda _cancelled: task())
 
-    def _painted(self, card: Card, options: GridOptions | None = None) -> Painted | None:
+    def _painted(
+        self, card: Card, options: GridOptions | None = None, *, on_page: bool = True
+    ) -> Painted | None:
         """A card drawn as `options_of` says; None without an activation."""
         shown = self.record_of(card)
         if shown is None:
             return None
-        return self._box.paint(shown, self.options_of(card, options), card.origin)
+        wanted = self.options_of(card, options, on_page=on_page)
+        return self._box.paint(shown, wanted, card.origin)
 
     def _send_picture(self, key: str, _cancelled: Cancelled) -> None:
         card = self._cards.get(key)
@@ -434,6 +455,7 @@ class MapGallery(Part):
             "near": self._come_near,
             "current": self._make_current,
             "view": self._change_view,
+            "tile": self._resize_tiles,
             "page": self._turn_page,
             "collapse": self._collapse,
             "filters": self._show_filters,

@@ -17,9 +17,11 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     Drawing,
+    Flag,
     FigureFacts,
     GridOptions,
     channel_statistics,
+    color_table,
     draw,
     fitted,
     page_count,
@@ -161,6 +163,7 @@ class PaintBox:
             "width": width,
             "height": height,
             "scale": drawing.scale,
+            "bar": _bar(drawing),
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
         }
@@ -197,6 +200,18 @@ class PaintBox:
             "channels": drawing.total,
             "odd": " · ".join(f"{count} {word}" for count, word in counts if count),
         }
+
+
+def _bar(drawing: Drawing) -> dict[str, Any]:
+    """The colorbar of a page that stands in its card's head; {} where there is no one scale."""
+    if not drawing.options.bare or not drawing.places or drawing.cmap in ("", "RGB"):
+        return {}
+    table = color_table(drawing.cmap)
+    colors = ["#" + bytes(color).hex() for color in table.rgb[::15]]
+    ends = () if drawing.vmin is None else (drawing.vmin, drawing.vmax)
+    marks = {Flag.BELOW: drawing.below, Flag.ABOVE: drawing.above}
+    beyond = ["#" + bytes(table.flags[f][:3]).hex() if n else "" for f, n in marks.items()]
+    return {"colors": colors, "ends": ends, "beyond": beyond}
 
 
 def _span(

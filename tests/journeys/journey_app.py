@@ -57,8 +57,20 @@ class App:
     def button(self, name: str) -> Locator:
         return self.root.get_by_role("button", name=name, exact=True)
 
+    def reach(self, control: Locator) -> Locator:
+        """A control, once the fold that it stands in is open."""
+        for fold, opener in (("image-fold", "change"), ("view-rare", "view-more")):
+            around = control.locator(f'xpath=ancestor::*[@data-hv="{fold}"]')
+            if around.count() and around.first.is_hidden():
+                self.part(opener).click()
+        return control
+
+    def labelled(self, label: str) -> Locator:
+        """The control of a label, in sight."""
+        return self.reach(self.root.get_by_label(label, exact=True))
+
     def choose(self, label: str, value: str) -> None:
-        self.root.get_by_label(label, exact=True).select_option(value)
+        self.labelled(label).select_option(value)
 
     # --- states ---------------------------------------------------------------------------
 
@@ -90,7 +102,7 @@ class App:
 
     def type_into(self, label: str, text: str) -> Locator:
         """Type a value into a field and press Enter; the field."""
-        field = self.root.get_by_label(label, exact=True)
+        field = self.labelled(label)
         field.fill(text)
         field.press("Enter")
         return field
@@ -118,13 +130,14 @@ class App:
     # --- image ----------------------------------------------------------------------------
 
     def sample(self, name: str = "chelsea") -> None:
-        self.button(f"Sample {name}").click()
+        samples = self.root.get_by_role("button", include_hidden=True)
+        self.reach(samples.and_(self.root.get_by_label(f"Sample {name}", exact=True))).click()
         self.expect_image(f"{name}.png")
 
     def browse(self, file: Path | FilePayload) -> None:
         """Press the button and choose a file in the browser's own dialog."""
         with self.page.expect_file_chooser() as chooser:
-            self.part("browse").click()
+            self.reach(self.part("browse")).click()
         chooser.value.set_files(file)
 
     def expect_image(self, name: str) -> None:

@@ -48,7 +48,7 @@ def whole_job(app: App, folder: Path) -> None:
     app.painted("features.28", than=version)
     expect(app.card("features.28")).to_contain_text("2 of 8")
     # a refused value: said at the field, and nothing is lost
-    channels = app.root.get_by_label("Channels", exact=True)
+    channels = app.labelled("Channels")
     channels.fill("0-3,cat")
     channels.press("Enter")
     expect(app.part("field-problem").filter(visible=True)).to_contain_text("cat")

@@ -26,7 +26,7 @@ def test_own_photo_by_drop_paste_and_browse(
 ) -> None:
     lab, app = open_app(EXPLORE)
     dropped = photo(tmp_path / "dropped.jpg", hue=90)
-    lab.drop(app.part("drop"), dropped)
+    lab.drop(app.part("image"), dropped)
     app.expect_image("dropped.jpg")
     assert lab.value("app.image.source_size") == [640, 480]
 
@@ -43,7 +43,7 @@ def test_own_photo_by_drop_paste_and_browse(
     assert lab.value("app.image.image.getpixel((0, 0))") == [128, 0, 128]
 
     several = [photo(tmp_path / f"{name}.png", hue=hue) for name, hue in (("a", 10), ("b", 20))]
-    lab.drop(app.part("drop"), *several)
+    lab.drop(app.part("image"), *several)
     app.expect_image("a.png")
     expect(app.part("left-out")).to_contain_text("b.png")
     lab.screenshot("images_0_several")

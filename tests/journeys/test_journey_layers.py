@@ -116,13 +116,13 @@ def test_view_controls_change_the_picture_without_a_new_run(
     expect(app.card("features.28").locator('[data-hv="page-text"]')).to_contain_text("of 32")
     changed(lambda: app.choose("Maps per page", "64"), "tiles back")
     changed(lambda: app.choose("Summary tile", "mean"), "summary")
-    changed(lambda: app.root.get_by_label("Overlay on the image").check(), "overlay")
+    changed(lambda: app.labelled("Overlay on the image").check(), "overlay")
     lab.screenshot("view_3_overlay")
-    changed(lambda: app.root.get_by_label("Overlay on the image").uncheck(), "overlay off")
+    changed(lambda: app.labelled("Overlay on the image").uncheck(), "overlay off")
 
     def channels(text: str) -> Callable[[], None]:
         def act() -> None:
-            box = app.root.get_by_label("Channels", exact=True)
+            box = app.labelled("Channels")
             box.fill(text)
             box.press("Enter")
 

@@ -57,13 +57,19 @@ export function renderApp({ model, el, host }) {
   const slots = Object.fromEntries(PARTS.map((name) => [name, h("div", { class: `hv-place hv-place-${name}` })]));
   const side = h("div", { class: "hv-side" }, slots.image_input, predictions.el, slots.tree);
   const results = resultTabs(model, slots.gallery, (reference, place) => showPart(host, reference, place, cleanup));
+  const columns = h("div", { class: "hv-columns" }, side, results);
   const root = h("section", { hv: "app", class: "hv hv-app", "aria-label": "hookviz", "data-state": "idle" },
     header.el, h("div", { class: "hv-notices" }, notice, alert.place),
-    h("div", { class: "hv-columns" }, side, results),
+    columns,
     bar.el, ...dialogs.map((dialog) => dialog.box));
 
   function refreshStatus() {
     const status = model.get("status") ?? {};
+    // In one column the results stand below: a run that ends well brings them into view.
+    const ended = root.dataset.state === "running" && status.state === "idle" && status.outcome === "ok";
+    if (ended && results.offsetTop > columns.clientHeight / 2 && root.clientWidth <= 720) {
+      requestAnimationFrame(() => { columns.scrollTop = results.offsetTop - columns.offsetTop; });
+    }
     root.dataset.state = dead ? "dead" : status.state ?? "idle";
     light.show(status, dead);
     bar.show(status, { why: model.get("why_not") ?? "", dead, automatic: Boolean(model.get("auto_run")) });
@@ -106,9 +112,13 @@ function makeHeader({ send, openModels, toggleHelp }) {
   const weights = h("span", { hv: "weights", class: "hv-weights" });
   const untrained = h("span", { hv: "untrained", class: "hv-badge hv-bad" }, "UNTRAINED");
   const device = select("device", "Device", [], (value) => send({ type: "device", device: value }));
+  const wide = button("full-window", () => {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else el.closest(".hv-app")?.requestFullscreen();
+  }, { class: "hv-quiet", label: "Full window (Escape leaves it)" }, icon("wide"));
   const help = button("help-button", toggleHelp, { class: "hv-quiet hv-help", "aria-label": "Help", title: "Help (?)" }, "?");
   const el = h("div", { class: "hv-head" }, h("span", { class: "hv-brand", "aria-hidden": "true" }, "hookviz"),
-    pick, h("span", { class: "hv-about" }, weights), device, help);
+    pick, h("span", { class: "hv-about" }, weights), device, wide, help);
   /** @param {Model} model */
   function show(model) {
     const info = model.get("model_info") ?? {};

@@ -1,6 +1,6 @@
 // @ts-check
 // The gallery: one card per captured layer and call, in order of execution.
-// Reads the traits cards, view, choices, empty, alert; pictures arrive by message.
+// Reads the traits cards, view, tile, choices, empty, alert; pictures arrive by message.
 import "./gallery.css";
 import { Card } from "./gallery_card.js";
 import { viewBar } from "./gallery_view.js";
@@ -18,7 +18,7 @@ export function renderGallery({ model, el }) {
       // The kernel is gone (sizes and scrolling are told late): the app says so elsewhere.
     }
   };
-  const view = viewBar((changes) => send({ type: "view", changes }), model.get("choices"));
+  const view = viewBar((changes) => send({ type: "view", changes }), (size) => send({ type: "tile", size }), model.get("choices"));
   const empty = h("p");
   const emptyBox = h("div", { hv: "empty", class: "hv-empty" }, icon("layers"), empty);
   const list = h("div", { hv: "cards", class: "hv-cards" });
@@ -95,7 +95,7 @@ export function renderGallery({ model, el }) {
     if (message.type === "pixels") cards.get(message.key)?.paint(message, buffers[0], pixelRatio());
   });
   cleanup.follow(model, ["cards", "empty"], refresh);
-  cleanup.follow(model, ["view"], () => view.show(model.get("view") ?? {}));
+  cleanup.follow(model, ["view", "tile"], () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64));
   cleanup.add(() => cards.forEach((card) => card.remove()));
   const leave = cleanup.mount(el, root);
   watchLook(root, list, cleanup, (look) => send({ type: "look", ...look }));
@@ -139,7 +139,7 @@ function watchLook(root, list, cleanup, tell) {
     if (!list.clientWidth) return;
     const ratio = pixelRatio();
     const style = isDark(root) ? "dark" : "light";
-    const look = { width: Math.round(Math.max(320, list.clientWidth - 26) * ratio), ratio, style };
+    const look = { width: Math.round(Math.max(320, list.clientWidth - 12) * ratio), ratio, style };
     root.dataset.style = style;
     const now = JSON.stringify(look);
     if (now !== told) tell(look);

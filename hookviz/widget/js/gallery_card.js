@@ -12,7 +12,7 @@ import { sentence, worded } from "./wording.js";
  * What comes with a picture.
  * @typedef {{key: string, version: number, page: number, pages: number, width: number,
  *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
- *   channels: number, bytes: number, scale: string, odd: string, alt: string, error?: string, message?: string, turned?: number,
+ *   channels: number, bytes: number, scale: string, bar?: {colors?: string[], ends?: number[], beyond?: string[]}, odd: string, alt: string, error?: string, message?: string, turned?: number,
  *   note?: Record<string, any>}} PictureFacts
  */
 
@@ -47,6 +47,7 @@ export class Card {
     this.stale = h("span", { hv: "stale", class: "hv-badge hv-warn", hidden: true,
       title: "Drawn from an earlier image, model or preprocessing. Run again." }, "stale");
     this.facts = h("span", { hv: "facts", class: "hv-card-facts" });
+    this.scale = h("span", { hv: "colorbar", class: "hv-colorbar", role: "img", hidden: true });
     this.leaf = select("leaf", "Leaf", [], (leaf) => send({ type: "leaf", key, leaf }));
     this.statistics = tool("statistics", "chart", () => send({ type: "statistics", key, on: !this.state?.statistics }));
     this.filters = tool("filters", "filters", () => send({ type: "filters", key, on: !this.state?.filters }));
@@ -64,7 +65,7 @@ export class Card {
     this.el = h("article", { hv: "card", class: "hv-card", "data-key": key, tabindex: "-1" },
       h("header", { class: "hv-card-head" }, this.collapse,
         h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
-        this.facts,
+        this.facts, this.scale,
         h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.filters, this.statistics)),
       this.body);
   }
@@ -133,6 +134,7 @@ export class Card {
     this.statistics.hidden = !captured;
     this.filters.hidden = !captured || (state.filters ?? null) === null;
     if (!captured) {
+      this.scale.hidden = true;
       showBytes(this.img, null);
       delete this.img.dataset.version;
       setText(this.facts, "");
@@ -166,6 +168,7 @@ export class Card {
     this.el.dataset.version = String(facts.version);
     setText(this.note, facts.note ? sentence(facts.note) : "");
     this.note.hidden = !facts.note;
+    this.showScale(facts);
     if (facts.error) {
       const fault = { ...facts, message: facts.message ?? facts.error };
       showBytes(this.img, null);
@@ -189,6 +192,17 @@ export class Card {
     this.facts.title = `${facts.channels} channels · ${bytesText(facts.bytes)} · ${facts.scale}`;
     this.refreshPager();
     this.refreshWait();
+  }
+  /** The colors of the figure and what they stand for. @param {PictureFacts} facts */
+  showScale({ bar, scale }) {
+    const { colors = [], ends = [], beyond = [] } = bar ?? {};
+    this.scale.hidden = !colors.length;
+    this.scale.setAttribute("aria-label", `Scale: ${scale}`);
+    this.scale.title = scale;
+    const mark = (/** @type {string} */ color) => (color ? h("span", { class: "hv-beyond", style: `background:${color}` }) : "");
+    this.scale.replaceChildren(ends.length ? numberText(ends[0]) : "min", mark(beyond[0]),
+      h("span", { class: "hv-ramp", style: `background:linear-gradient(90deg,${colors.join(",")})` }),
+      mark(beyond[1]), ends.length ? numberText(ends[1]) : "max");
   }
   remove() {
     showBytes(this.img, null);

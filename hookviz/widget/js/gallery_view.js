@@ -1,12 +1,14 @@
 // @ts-check
 // The view controls: how the grids are drawn. They never run the model.
-import { checkbox, h, select, setChoices, textField } from "./kit.js";
+import { button, checkbox, debounce, h, icon, select, setChoices, textField } from "./kit.js";
 
 /**
+ * One line of controls; what is rarely used is on a second one, a press away.
  * @param {(changes: Record<string, any>) => void} change
+ * @param {(size: number) => void} resize
  * @param {{cmaps: string[], scales: [string, string][], orders: string[]}} choices
  */
-export function viewBar(change, choices) {
+export function viewBar(change, resize, choices) {
   const box = (/** @type {string} */ name) => (/** @type {string} */ value) => change({ [name]: value });
   const same = (/** @type {string[]} */ names) => /** @type {[string, string][]} */ (names.map((name) => [name, name]));
   const [cmaps, orders, counts] = [choices.cmaps, choices.orders, ["16", "64", "144", "256"]].map(same);
@@ -32,11 +34,22 @@ export function viewBar(change, choices) {
     onchange: () => change({ overlay: overlay.input.checked }) });
   const field = (/** @type {string} */ name, /** @type {Node[]} */ ...inside) =>
     h("span", { class: "hv-field hv-inline" }, h("span", { "aria-hidden": "true" }, name), ...inside);
-  const el = h("div", { hv: "view", class: "hv-view", role: "group", "aria-label": "View" },
-    field("Colours", cmap), field("Scale", scale, range), field("Order", order), field("Per page", tiles),
-    field("Channels", channels.input), field("Summary", summary),
-    h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line),
-    channels.problem, vmin.problem, vmax.problem);
+  const resizeSoon = debounce(80, () => resize(Number(size.value)));
+  const size = h("input", { hv: "view-tile", class: "hv-slider", type: "range", min: "24", max: "224", step: "4",
+    "aria-label": "Size of a map on the page", title: "Size of a map", oninput: resizeSoon });
+  const rare = h("div", { hv: "view-rare", class: "hv-view", role: "group", "aria-label": "More of the view", hidden: true },
+    field("Per page", tiles), field("Channels", channels.input), field("Summary", summary),
+    h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line), channels.problem);
+  const unfold = (/** @type {boolean} */ open) => {
+    rare.hidden = !open;
+    more.setAttribute("aria-expanded", String(open));
+  };
+  const more = button("view-more", () => unfold(rare.hidden), { class: "hv-quiet", label: "More of the view" }, icon("sliders"));
+  const el = h("div", { hv: "view", class: "hv-views", role: "group", "aria-label": "View" },
+    h("div", { class: "hv-view" }, field("Colours", cmap), field("Scale", scale, range), field("Order", order), size, more,
+      vmin.problem, vmax.problem),
+    rare);
+  unfold(false);
   const offer = (/** @type {HTMLSelectElement} */ box, /** @type {string[][]} */ known, /** @type {any} */ value) => {
     const there = known.some(([v]) => v === value);
     setChoices(box, /** @type {any} */ (there ? known : [...known, [value, value]]));
@@ -44,8 +57,11 @@ export function viewBar(change, choices) {
   };
   return {
     el, fields,
-    /** @param {Record<string, any>} view */
-    show(view) {
+    /** @param {Record<string, any>} view @param {number} tile */
+    show(view, tile) {
+      if (document.activeElement !== size) size.value = String(tile);
+      // What is not as it is by default must be in sight.
+      if (view.channels || view.hide_dead || view.overlay || (view.summary ?? "none") !== "none") unfold(true);
       offer(cmap, cmaps, view.cmap ?? "auto");
       offer(scale, choices.scales, view.scale ?? "auto");
       offer(order, orders, view.order ?? "index");

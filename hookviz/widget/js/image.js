@@ -2,7 +2,7 @@
 // The image on screen: drop, paste, browse or a sample; the original and what the network sees.
 // Reads the traits info, samples, choice, choices, own, max_bytes, accept, alert; sends messages.
 import "./image.css";
-import { button, Cleanup, h, icon, labelled, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
+import { button, Cleanup, h, icon, labelled, middle, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
 import { filesOf, refusal, sendFile } from "./upload.js";
 
 /** @typedef {import("./kit.js").Model} Model */
@@ -24,9 +24,17 @@ export function renderImage({ model, el }) {
     h("div", { class: "hv-drop-more" }, browse, file, h("span", { class: "hv-dim" }, `up to ${limit} MB`)),
     upload.bar, samples);
   const left = h("p", { hv: "left-out", class: "hv-dim hv-note", role: "status", hidden: true });
+  const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "1"), "Image");
+  // Once there is a photo, what chooses another one and how it is prepared is a press away.
+  const fold = h("div", { hv: "image-fold", class: "hv-fold" }, drop, preprocessing.line, preprocessing.own, photos.more);
+  const unfold = (/** @type {boolean} */ open) => {
+    fold.hidden = !open;
+    photos.change.setAttribute("aria-expanded", String(open));
+    setText(photos.change, open ? "Close" : "Change…");
+  };
+  photos.change.addEventListener("click", () => unfold(fold.hidden));
   const root = h("section", { hv: "image", class: "hv hv-part hv-image", "aria-label": "Image" },
-    h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "1"), "Image"),
-    partAlert(model, cleanup, preprocessing.fields), drop, left, photos, preprocessing.line, preprocessing.own);
+    title, partAlert(model, cleanup, preprocessing.fields), photos.el, left, fold);
 
   /** @param {File[]} files @returns {boolean} whether there was one */
   function takeFirst([first, ...others]) {
@@ -51,7 +59,9 @@ export function renderImage({ model, el }) {
   cleanup.follow(model, ["info"], () => {
     const has = Boolean(model.get("info")?.name);
     drop.classList.toggle("hv-small", has);
+    title.hidden = has;
     preprocessing.line.hidden = !has;
+    unfold(!has);
   });
   cleanup.follow(model, ["samples"], () => {
     const names = (model.get("samples") ?? []).map((/** @type {string} */ name) => [name, name.replace(/\.\w+$/, "")]);
@@ -74,25 +84,33 @@ function photoPair(model, cleanup) {
   const seen = h("img", { hv: "seen", class: "hv-photo hv-pixels", alt: "What the network sees", hidden: true });
   const caption = h("div", { hv: "image-caption", class: "hv-caption" });
   const seenCaption = h("div", { hv: "seen-caption", class: "hv-caption" });
-  const figure = (/** @type {Node} */ image, /** @type {string} */ title, /** @type {Node} */ text) =>
-    h("figure", {}, h("div", { class: "hv-frame" }, image), h("figcaption", {}, title), text);
-  const el = h("div", { class: "hv-photos" }, figure(original, "Original", caption), figure(seen, "What the network sees", seenCaption));
+  const cut = h("span", { hv: "crop", class: "hv-crop", hidden: true });
+  const change = button("change", () => {}, { class: "hv-link", "aria-expanded": "false", "aria-label": "Change the image or how it is prepared" }, "Change…");
+  const el = h("div", { class: "hv-photos" },
+    h("span", { class: "hv-frame", title: "Original, with what the network sees of it" }, original, cut),
+    h("span", { class: "hv-frame", title: "What the network sees" }, seen),
+    h("div", { class: "hv-photo-text" }, caption, change));
+  const more = h("div", {}, h("b", {}, "The network sees"), seenCaption);
   const clear = () => [original, seen].forEach((image) => showBytes(image, null));
   cleanup.follow(model, ["info"], () => {
-    const { name, size, format, notes, seen: steps, seen_long: more } = model.get("info") ?? {};
-    el.hidden = !name;
-    original.alt = name ? `Original: ${name}` : "";
-    setText(caption, [name, size, format, ...(notes ?? [])].filter(Boolean).join(" · "));
-    caption.title = caption.textContent ?? "";
-    setText(seenCaption, steps ?? "");
-    seenCaption.title = more ?? steps ?? "";
-    if (!name) clear();
+    const { name: called, size, format, notes, seen: steps, seen_long: all, crop } = model.get("info") ?? {};
+    el.hidden = !called;
+    more.hidden = !steps;
+    original.alt = called ? `Original: ${called}` : "";
+    const facts = [size, format, ...(notes ?? [])];
+    setText(caption, [middle(called ?? "", 32), ...facts].filter(Boolean).join(" · "));
+    caption.title = [called, ...facts].filter(Boolean).join(" · ");
+    setText(seenCaption, all ?? steps ?? "");
+    cut.hidden = !crop;
+    const [x, y, right, bottom] = (crop ?? [0, 0, 1, 1]).map((/** @type {number} */ share) => 100 * Math.min(1, Math.max(0, share)));
+    cut.style.cssText = `left:${x}%;top:${y}%;width:${right - x}%;height:${bottom - y}%`;
+    if (!called) clear();
   });
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
     if (message.type === "picture") showBytes(message.which === "seen" ? seen : original, buffers[0] ?? null, message.mime);
   });
   cleanup.add(clear);
-  return el;
+  return { el, change, more };
 }
 
 /**

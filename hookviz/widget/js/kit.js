@@ -34,6 +34,8 @@ const SVG = {
   left: '<path d="M10 4L6 8l4 4"/>',
   chart: '<path d="M3 13V8M7 13V3M11 13V6M2 13.5h12"/>',
   filters: '<rect x="2.5" y="2.5" width="4.5" height="4.5"/><rect x="9" y="2.5" width="4.5" height="4.5"/><rect x="2.5" y="9" width="4.5" height="4.5"/><rect x="9" y="9" width="4.5" height="4.5"/>',
+  sliders: '<path d="M2.5 5h6M11.5 5h2M2.5 11h2M7.5 11h6"/><circle cx="10" cy="5" r="1.5"/><circle cx="6" cy="11" r="1.5"/>',
+  wide: '<path d="M9.5 2.5h4v4M13.5 2.5l-4 4M6.5 13.5h-4v-4M2.5 13.5l4-4"/>',
   copy: '<rect x="5.5" y="5.5" width="7" height="8" rx="1"/><path d="M10 5.5V3.5a1 1 0 0 0-1-1H4.5a1 1 0 0 0-1 1V10a1 1 0 0 0 1 1h1"/>',
   export: '<path d="M8 2.5V10M5 7.5l3 3 3-3M3 11v2h10v-2"/>',
   ok: '<path d="M3.5 8.5l3 3 6-7"/>',
@@ -83,6 +85,19 @@ export function h(tag, props = {}, ...children) {
     if (child !== null && child !== undefined) element.append(child);
   }
   return element;
+}
+
+/**
+ * A name with its middle left out where it is long: beginnings are often alike, and ends differ.
+ * @param {string} text
+ * @param {number} most characters
+ * @returns {string}
+ */
+export function middle(text, most) {
+  const letters = [...text];
+  if (letters.length <= most) return text;
+  const tail = Math.floor(most / 2);
+  return `${letters.slice(0, most - tail - 1).join("")}…${letters.slice(-tail).join("")}`;
 }
 
 /**

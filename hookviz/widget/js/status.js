@@ -98,20 +98,27 @@ export function predictionBox(onAction) {
   const reason = h("p", { hv: "predictions-reason", class: "hv-dim hv-note" });
   const note = h("p", { hv: "note", class: "hv-dim hv-note" });
   const actions = h("div", { class: "hv-actions" });
+  // The likeliest one is in sight, the others behind it.
+  const first = h("summary", { class: "hv-predictions" });
+  const fold = h("details", { hv: "predictions-fold" }, first, list);
   const el = h("section", { class: "hv-part hv-prediction-box", "aria-label": "Predictions of the model" },
-    list, reason, note, actions);
+    fold, reason, note, actions);
   /** @param {Record<string, any>} found @param {Record<string, any>} info */
   function show(found, info) {
     const items = found.items ?? [];
-    list.replaceChildren(...items.map((/** @type {[string, number]} */ [name, share]) => h("li", { hv: "prediction" },
+    const line = (/** @type {[string, number]} */ [name, share]) => [
       h("span", { class: "hv-prediction-name", title: name }, name),
       h("span", { class: "hv-prediction-bar" }, h("span", { style: `width:${(share * 100).toFixed(1)}%` })),
-      h("span", { class: "hv-prediction-share" }, `${(share * 100).toFixed(1)} %`))));
+      h("span", { class: "hv-prediction-share" }, `${(share * 100).toFixed(1)} %`)];
+    first.replaceChildren(...items.slice(0, 1).flatMap(line));
+    list.replaceChildren(...items.map((/** @type {any} */ item) => h("li", { hv: "prediction" }, ...line(item))));
     const words = modelWords(info);
     setText(reason, found.reason ?? "");
+    reason.title = reason.textContent;
     setText(note, words.message);
+    note.title = words.message;
     actions.replaceChildren(...actionButtons(words.actions, onAction));
-    list.hidden = !items.length;
+    fold.hidden = !items.length;
     reason.hidden = !found.reason || found.reason === info.note;
     note.hidden = !words.message;
     el.hidden = !items.length && !found.reason && !words.message;

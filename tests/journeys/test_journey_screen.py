@@ -1,0 +1,89 @@
+"""The screen's room: how many layers and maps are in sight, in the windows that people have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from journey_app import App
+from journey_lab import Lab
+
+pytestmark = pytest.mark.browser
+
+# How many rows, and how many whole tiles of at least so many pixels, are in sight.
+ROWS = """root => {
+  const box = root.querySelector('[data-hv="treebox"], .hv-treebox').getBoundingClientRect();
+  const limit = Math.min(box.bottom, innerHeight);
+  return [...root.querySelectorAll('[data-hv="row"]')].filter(row => {
+    const r = row.getBoundingClientRect();
+    return r.height > 0 && r.top >= box.top - 1 && r.bottom <= limit + 1;
+  }).length;
+}"""
+IMAGE = """img => {
+  const list = img.closest('.hv-cards').getBoundingClientRect();
+  const head = img.closest('[data-hv="card"]').querySelector('.hv-card-head').getBoundingClientRect();
+  const box = img.getBoundingClientRect();
+  return [box.left, box.top, box.width / img.naturalWidth, Math.max(list.top, head.bottom),
+    Math.min(list.bottom, innerHeight), list.left, list.right];
+}"""
+
+
+PLACES = """
+def places(key):
+    from hookviz.widget._painting import draw_card
+    gallery = app.gallery
+    card = gallery.card(key)
+    options = gallery.options_of(card, on_page=True)
+    return [list(place) for place in draw_card(card.activation, options, card.origin)[0].places]
+"""
+READY = """
+import hookviz
+app = hookviz.explore("vgg16", hookviz.sample_image("chelsea.png"), ["features.28", "features.0"])
+app
+"""
+
+
+def whole_tiles(lab: Lab, app: App, layer: str) -> tuple[int, float]:
+    """How many tiles of a card are wholly in sight, and how wide they are in the page's pixels."""
+    left, top, scale, above, below, first, last = app.painted(layer).evaluate(IMAGE)
+    seen = [
+        wide * scale
+        for y, x, tall, wide in lab.value(f"places('{layer}#1')")
+        if top + y * scale >= above - 1
+        and top + (y + tall) * scale <= below + 1
+        and left + x * scale >= first - 1
+        and left + (x + wide) * scale <= last + 1
+    ]
+    return len(seen), min(seen, default=0.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "tiles", "pixels"),
+    [((1280, 720), 12, 40, 60), ((1920, 1080), 12, 56, 104), ((1366, 625), 1, 1, 30)],
+)
+def test_layers_and_maps_are_in_sight(
+    open_app: Callable[..., tuple[Lab, App]],
+    size: tuple[int, int],
+    rows: int,
+    tiles: int,
+    pixels: int,
+) -> None:
+    width, height = size
+    lab, app = open_app(PLACES, READY)
+    lab.page.set_viewport_size({"width": width, "height": height})
+    lab.wait_idle()
+    app.painted("features.0")
+    if pixels > 64:
+        app.part("view-tile").fill(str(pixels))
+        app.painted("features.0", than=app.version("features.0"))
+    app.root.evaluate("root => root.scrollIntoView({block: 'end'})")
+    app.card("features.0").evaluate("card => card.scrollIntoView({block: 'start'})")
+    app.root.evaluate("root => root.scrollIntoView({block: 'end'})")
+    lab.screenshot(f"screen_{width}x{height}")
+    assert app.root.evaluate(ROWS) >= rows
+    count, wide = whole_tiles(lab, app, "features.0")
+    assert count >= tiles
+    assert wide >= pixels
+    run = app.run_button.bounding_box()
+    assert run is not None
+    assert 0 <= run["y"] and run["y"] + run["height"] <= height
