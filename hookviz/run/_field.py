@@ -22,6 +22,7 @@ from hookviz.capture import Capture
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 from hookviz.run._reach import NONE, CannotFollow, Following, Reach, of_input
+from hookviz.run._reach_rules import RULES
 
 Key: TypeAlias = tuple[str, int, str, str]
 """Layer, call, leaf and kind of an activation."""
@@ -144,7 +145,7 @@ def _forward(
     found: _Fields = {}
     with _names(twin) as where, torch.no_grad():
         height, width = tensor.shape[-2:]
-        mode = Following((height, width), where, weights)
+        mode = Following((height, width), where, weights, RULES)
 
         def arrived(a: Activation) -> None:
             # The activation is a copy, made while the operations were followed.
