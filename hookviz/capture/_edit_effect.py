@@ -15,7 +15,7 @@ from hookviz._text import names_text
 from hookviz.capture._checks import check_count, check_function
 from hookviz.capture._editing import Edit, Editing
 from hookviz.capture._leaves import change_leaves, describe, leaves
-from hookviz.capture._session import in_eval_mode
+from hookviz.capture._session import set_eval
 from hookviz.capture._tree import resolve
 from hookviz.errors import CaptureError, LayerError
 
@@ -135,7 +135,7 @@ def effect(
     root = resolve(model)
     with ExitStack() as stack, torch.no_grad():
         if eval_mode:
-            stack.enter_context(in_eval_mode(root))
+            set_eval(root, stack.callback)
         before = run()
         with editing:
             after = run()

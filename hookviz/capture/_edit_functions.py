@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,19 @@ from torch import Tensor, nn
 from hookviz._tensors import dense
 from hookviz.activation import Activation, Kind
 from hookviz.capture._checks import check, check_choice, check_number
-from hookviz.capture._editing import Edit, Layers, Site
+from hookviz.capture._editing import Edit, Layers, Site, Where
 from hookviz.errors import CaptureError
+
+Channels: TypeAlias = int | Iterable[int]
 
 
 def scale_channels(
     layers: Layers,
-    channels: int | Iterable[int],
+    channels: Channels,
     factor: float,
     *,
     axis: int | None = None,
-    call: int | None = None,
-    leaf: str | None = None,
+    **where: Unpack[Where],
 ) -> Edit:
     """Some channels of a layer's output are multiplied by a factor.
 
@@ -34,8 +35,8 @@ def scale_channels(
         axis: The channels' axis. None: what the layer says (convolution, pooling, norms, Linear,
             Embedding), else axis 1 of four or five axes and the last of one or two; a tensor of
             three axes from another layer needs axis=.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: Which tensor of a nested output.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: which tensor of a nested output.
 
     Returns:
         An edit.
@@ -55,16 +56,11 @@ def scale_channels(
         return tensor.index_copy(place, index, picked.to(tensor.dtype))
 
     verb = "zero" if factor == 0 else f"scale by {factor:g}"
-    return Edit(layers, "output", change, f"{verb} {channels_text(wanted)}", call, leaf)
+    return Edit(layers, "output", change, f"{verb} {channels_text(wanted)}", **where)
 
 
 def zero_channels(
-    layers: Layers,
-    channels: int | Iterable[int],
-    *,
-    axis: int | None = None,
-    call: int | None = None,
-    leaf: str | None = None,
+    layers: Layers, channels: Channels, *, axis: int | None = None, **where: Unpack[Where]
 ) -> Edit:
     """Some channels of a layer's output become 0, as if they had been cut out.
 
@@ -72,8 +68,8 @@ def zero_channels(
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
         axis: The channels' axis, as in :func:`scale_channels`.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: Which tensor of a nested output.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: which tensor of a nested output.
 
     Returns:
         An edit; it raises as that of :func:`scale_channels` does.
@@ -86,10 +82,10 @@ def zero_channels(
         >>> output[:, [0, 3]].abs().max().item()
         0.0
     """
-    return scale_channels(layers, channels, 0.0, axis=axis, call=call, leaf=leaf)
+    return scale_channels(layers, channels, 0.0, axis=axis, **where)
 
 
-def channel_indices(channels: int | Iterable[int]) -> tuple[int, ...]:
+def channel_indices(channels: Channels) -> tuple[int, ...]:
     """The channels that were asked for, each once, as plain numbers."""
     given: Any = channels.tolist() if isinstance(channels, Tensor) else channels
     each = tuple(given) if isinstance(given, Iterable) else (given,)
@@ -165,9 +161,7 @@ def channels_text(channels: tuple[int, ...]) -> str:
 Replacement: TypeAlias = Callable[[Tensor], Tensor | None] | Tensor | Activation
 
 
-def replace_output(
-    layers: Layers, new: Replacement, *, call: int | None = None, leaf: str | None = None
-) -> Edit:
+def replace_output(layers: Layers, new: Replacement, **where: Unpack[Where]) -> Edit:
     """The output of layers is replaced or changed.
 
     Args:
@@ -176,8 +170,9 @@ def replace_output(
             change in place (then it may return None); what it returns is copied once more if it
             is another tensor, so that later in-place layers cannot write into it. Or a tensor or
             activation: see :func:`patch`.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: Which tensor of a nested output, by path or glob ("*": all); None for the only one.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: which tensor of a nested output, by path or glob ("*": all); None for
+            the only one.
 
     Returns:
         An edit for :func:`~hookviz.capture.edit` or
@@ -188,34 +183,27 @@ def replace_output(
             fit in the place of the output.
         LayerError: While the model runs: ``leaf`` names no tensor, or none is chosen of several.
     """
-    return _replace("output", layers, new, call, leaf)
+    return _replace("output", layers, new, **where)
 
 
-def replace_input(
-    layers: Layers, new: Replacement, *, call: int | None = None, leaf: str | None = None
-) -> Edit:
+def replace_input(layers: Layers, new: Replacement, **where: Unpack[Where]) -> Edit:
     """An input of layers is replaced or changed, before they run.
 
     Args:
         layers: Selectors of the layers.
         new: As in :func:`replace_output`.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: The argument by its parameter of ``forward``: "x", however it was passed, "x.1" a
-            tensor inside it, "*" all; None for the first one.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: the argument by its parameter of ``forward``: "x", however it was
+            passed, "x.1" a tensor inside it, "*" all; None for the first one.
 
     Returns:
         An edit; it raises as that of :func:`replace_output` does.
     """
-    return _replace("input", layers, new, call, leaf)
+    return _replace("input", layers, new, **where)
 
 
 def replace_gradient(
-    layers: Layers,
-    new: Replacement,
-    *,
-    of: str = "output",
-    call: int | None = None,
-    leaf: str | None = None,
+    layers: Layers, new: Replacement, *, of: str = "output", **where: Unpack[Where]
 ) -> Edit:
     """The gradient that flows back through layers is replaced or changed.
 
@@ -225,23 +213,22 @@ def replace_gradient(
             :func:`replace_output`.
         of: "output": what comes back to the layer's output, before the layer's own backward
             step; "input": what the layer sends back to its input.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: Which tensor of a nested output or of several inputs.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: which tensor of a nested output or of several inputs.
 
     Returns:
         An edit; it acts in every backward pass while the edits are in force.
     """
-    return _replace(_gradient_kind(of), layers, new, call, leaf)
+    return _replace(_gradient_kind(of), layers, new, **where)
 
 
 def patch(
     source: Activation | Tensor,
     layers: Layers | None = None,
     *,
-    channels: int | Iterable[int] | None = None,
+    channels: Channels | None = None,
     axis: int | None = None,
-    call: int | None = None,
-    leaf: str | None = None,
+    **where: Unpack[Where],
 ) -> Edit:
     """A stored activation takes the place of what the layer gives now.
 
@@ -256,8 +243,8 @@ def patch(
         layers: Where to; needed for a tensor, default the activation's own layer.
         channels: Only these channels; None for all.
         axis: Their axis, as in :func:`scale_channels`.
-        call: Default the activation's call where its layer ran several times, else every call.
-        leaf: Default the activation's leaf.
+        **where: ``call``: default the activation's call where its layer ran several times, else
+            every call. ``leaf``: default the activation's leaf.
 
     Returns:
         An edit.
@@ -272,15 +259,16 @@ def patch(
         kind, tensor = source.kind, source.tensor
         if layers is None:
             layers = source.layer
-            call = source.call if call is None and source.calls > 1 else call
-            leaf = source.leaf if leaf is None and source.leaf else leaf
+            call, leaf = where.get("call"), where.get("leaf")
+            where["call"] = source.call if call is None and source.calls > 1 else call
+            where["leaf"] = source.leaf if leaf is None and source.leaf else leaf
     if not isinstance(tensor, Tensor):
         raise CaptureError(f"patch takes an Activation or a tensor, not {type(tensor).__name__}.")
     if layers is None:
         raise CaptureError("A tensor does not say where it belongs.", remedy="Give layers=.")
     wanted = None if channels is None else channel_indices(channels)
     what = "everything" if wanted is None else channels_text(wanted)
-    return Edit(layers, kind, _stored(tensor, wanted, axis), f"patch {what}", call, leaf)
+    return Edit(layers, kind, _stored(tensor, wanted, axis), f"patch {what}", **where)
 
 
 def add_noise(
@@ -288,8 +276,7 @@ def add_noise(
     std: float,
     *,
     generator: torch.Generator | None = None,
-    call: int | None = None,
-    leaf: str | None = None,
+    **where: Unpack[Where],
 ) -> Edit:
     """Gaussian noise is added to a layer's output.
 
@@ -298,8 +285,8 @@ def add_noise(
         std: Standard deviation, in the units of the output.
         generator: Where the numbers come from, on the generator's own device and so the same
             for every device of the model. None: torch's global generator of the output's device.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: Which tensor of a nested output.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: which tensor of a nested output.
 
     Returns:
         An edit.
@@ -328,16 +315,11 @@ def add_noise(
         )
         return tensor + noise.to(tensor.device) * std
 
-    return Edit(layers, "output", change, f"noise of {std:g}", call, leaf)
+    return Edit(layers, "output", change, f"noise of {std:g}", **where)
 
 
 def clamp_gradients(
-    layers: Layers,
-    limit: float,
-    *,
-    of: str = "output",
-    call: int | None = None,
-    leaf: str | None = None,
+    layers: Layers, limit: float, *, of: str = "output", **where: Unpack[Where]
 ) -> Edit:
     """Each element of the gradient that flows back through layers is limited to [-limit, limit].
 
@@ -347,8 +329,8 @@ def clamp_gradients(
         layers: Selectors of the layers.
         limit: A positive number, in the units of the gradient; inf changes nothing.
         of: "output" or "input", as in :func:`replace_gradient`.
-        call: Only this call of the layer within a forward, from 1; None for every call.
-        leaf: Which tensor of a nested output or of several inputs.
+        **where: ``call``: only this call of the layer within a forward, from 1 (default: every
+            one). ``leaf``: which tensor of a nested output or of several inputs.
 
     Returns:
         An edit; it acts in every backward pass while the edits are in force.
@@ -357,20 +339,15 @@ def clamp_gradients(
         CaptureError: ``limit`` is not positive.
     """
     check_number("limit", limit, "a number > 0", lambda n: n > 0)
-
-    def change(gradient: Tensor, _site: Site) -> Tensor:
-        return gradient.clamp(-limit, limit)
-
-    return Edit(layers, _gradient_kind(of), change, f"clamp to ±{limit:g}", call, leaf)
+    text = f"clamp to ±{limit:g}"
+    return Edit(layers, _gradient_kind(of), lambda g, _: g.clamp(-limit, limit), text, **where)
 
 
-def _replace(
-    kind: Kind, layers: Layers, new: Replacement, call: int | None, leaf: str | None
-) -> Edit:
+def _replace(kind: Kind, layers: Layers, new: Replacement, **where: Unpack[Where]) -> Edit:
     what = kind.replace("_", " ")
     if isinstance(new, Activation | Tensor):
         put = _stored(new.tensor if isinstance(new, Activation) else new)
-        return Edit(layers, kind, put, f"replace the {what}", call, leaf)
+        return Edit(layers, kind, put, f"replace the {what}", **where)
     if not callable(new):
         raise CaptureError(
             f"The {what} is replaced by a function, a tensor or an Activation, not "
@@ -389,7 +366,7 @@ def _replace(
         return result if result is mine else result.clone()
 
     name = getattr(new, "__name__", type(new).__name__)
-    return Edit(layers, kind, change, f"change the {what} by {name}", call, leaf)
+    return Edit(layers, kind, change, f"change the {what} by {name}", **where)
 
 
 def _gradient_kind(of: str) -> Kind:
@@ -406,18 +383,16 @@ def _stored(
     def put(current: Tensor, site: Site) -> Tensor:
         if _is_not_dense(current):
             raise CaptureError(
-                f"A stored tensor cannot take the place of {site}: it is nested, sparse or "
-                "quantised.",
+                f"No stored tensor can replace {site}: it is nested, sparse or quantised.",
                 remedy="Use a function that returns a tensor of that kind.",
             )
         if stored.is_complex() and not current.is_complex():
-            raise CaptureError(f"A complex tensor cannot take the place of {site}: it is real.")
+            raise CaptureError(f"A complex tensor cannot replace {site}: it is real.")
         here, there = tuple(stored.shape), tuple(current.shape)
         one_row = (1, *there[1:])[: len(there)]  # serves every row of a batch
         if here not in (there, one_row):
             raise CaptureError(
-                f"A tensor of shape {here} cannot take the place of {site}, which is of shape "
-                f"{there}."
+                f"A tensor of shape {here} cannot replace {site}, which is of shape {there}."
             )
         new = stored.to(device=current.device, dtype=current.dtype).expand(there)
         if channels is None:

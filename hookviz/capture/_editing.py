@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,13 @@ from hookviz.capture._tree import LayerSelector, ModuleTree, select_from
 from hookviz.errors import CaptureError, LayerError
 
 Layers: TypeAlias = LayerSelector | Iterable[LayerSelector]
+
+
+class Where(TypedDict, total=False):
+    """Which tensors of its layers an edit changes; :class:`Edit` has the meanings."""
+
+    call: int | None
+    leaf: str | None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from operator import attrgetter
 from threading import Lock, get_ident
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from hookviz.activation import Activation, Kind
 from hookviz.capture._hooks import named_inputs, not_kept
-from hookviz.capture._leaves import leaves
+from hookviz.capture._leaves import Leaves, leaves
 from hookviz.capture._module_hooks import set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
@@ -33,11 +33,13 @@ from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
 
 @dataclass(eq=False, slots=True)
 class Target:
-    """Where a gradient belongs; the call is 0 until the call has ended.
+    """Where a gradient belongs; as a tensor hook it takes the gradient there.
 
-    The run is held weakly, so that a graph keeps no results alive.
+    It holds what it belongs to weakly, so that a graph keeps no results alive. The call is 0 until
+    the call has ended.
     """
 
+    hooks: weakref.ref[GradientHooks]
     run: weakref.ref[Forward]
     index: int
     module_type: str
@@ -46,6 +48,14 @@ class Target:
     place: int
     call: int = 0
     order: int = 0
+
+    def __call__(self, gradient: Tensor) -> None:
+        hooks, run = self.hooks(), self.run()
+        if hooks is not None and run is not None:
+            hooks.receive(self, run, gradient)
+
+
+_KEY = attrgetter("index", "module_type", "call", "order", "kind", "leaf")  # a record, less tensor
 
 
 def own_view(tensor: Tensor) -> Tensor:
@@ -85,6 +95,42 @@ def first_after(node: Any, old: Any) -> tuple[Any, int] | None:
     return None
 
 
+def follow_view(run: Forward, tensor: Tensor, receive: Callable[[Tensor], None]) -> None:
+    """Take a view's gradient elsewhere if its memory is changed before the forward ends.
+
+    Args:
+        run: The forward.
+        tensor: Any tensor; what is no view needs nothing.
+        receive: Called with the gradient.
+    """
+    # SLF001: the one way to see that a tensor is a view, and how often it was changed in place.
+    base: Any = tensor._base  # noqa: SLF001
+    if base is None or base.grad_fn is None:
+        return
+    before, version = base.grad_fn, base._version  # noqa: SLF001
+
+    def follow() -> None:
+        found = first_after(base.grad_fn, before) if base._version != version else None  # noqa: SLF001
+        if found is None or tensor.dtype != base.dtype:
+            return
+        node, place = found
+        shape, strides = tensor.shape, tensor.stride()
+        offset = tensor.storage_offset() - base.storage_offset()
+        base_shape, base_strides = base.shape, base.stride()
+
+        def hook(grad_inputs: Any, _grad_outputs: Any) -> None:
+            gradient = grad_inputs[place]
+            if gradient is not None:
+                # The view of the gradient that the tensor was of its base.
+                laid = gradient.new_empty_strided(base_shape, base_strides)
+                laid.copy_(gradient)
+                receive(laid.as_strided(shape, strides, offset))
+
+        run.handles.append(node.register_hook(hook))
+
+    run.at_end.append(follow)
+
+
 def match_recomputation(run: Forward) -> None:
     """Give the calls of a recomputed part of the forward the numbers that they had in it.
 
@@ -106,8 +152,6 @@ def match_recomputation(run: Forward) -> None:
 
 class GradientHooks:
     """Sets tensor hooks during forwards and stores what they are given.
-
-    Tensor hooks hold this object weakly, so that a graph keeps no results alive.
 
     Args:
         store: The capture's store.
@@ -159,14 +203,8 @@ class GradientHooks:
             handed_on = isinstance(output, Tensor) and any(output is a for a in args)
             if handed_on and output.requires_grad:
                 changed = output = own_view(output)
-            for place, (path, tensor) in enumerate(leaves(output)):
-                if tensor.requires_grad:
-                    kind = type(module).__name__
-                    targets.append(
-                        self._listen(run, hooked, kind, "output_gradient", path, place, tensor)
-                    )
-                else:
-                    self._why_not(hooked.index, f"its output ({tensor.dtype}) does not require one")
+            kind = type(module).__name__
+            targets += self._listen(run, hooked, kind, "output_gradient", leaves(output))
         if call is None:
             if targets:
                 run.recomputed.append((hooked.index, targets))
@@ -192,12 +230,8 @@ class GradientHooks:
                 return None
             views: dict[int, Tensor] = {}
             args, kwargs = with_views((args, kwargs), views)
-            kind = type(module).__name__
-            targets = [
-                self._listen(run, hooked, kind, "input_gradient", path, place, tensor)
-                for place, (path, tensor) in enumerate(named_inputs(args, kwargs, names))
-                if tensor.requires_grad
-            ]
+            found, kind = named_inputs(args, kwargs, names), type(module).__name__
+            targets = self._listen(run, hooked, kind, "input_gradient", found)
             if targets:
                 self._waiting.setdefault(get_ident(), []).append((hooked.index, targets))
             return args, kwargs
@@ -207,7 +241,7 @@ class GradientHooks:
     def watch(self, name: str, tensor: Tensor) -> None:
         """Record the gradient of a tensor that the user names."""
         run, hooked = self._store.run_here(), self._store.watch_as(name)
-        target = self._listen(run, hooked, "Tensor", "output_gradient", "", 0, tensor)
+        [target] = self._listen(run, hooked, "Tensor", "output_gradient", [("", tensor)])
         run.watched[name] += 1
         target.call, target.order = run.watched[name], next(run.counter)
 
@@ -220,34 +254,25 @@ class GradientHooks:
         return []
 
     def _listen(
-        self,
-        run: Forward,
-        hooked: Hooked,
-        module_type: str,
-        kind: Kind,
-        leaf: str,
-        place: int,
-        tensor: Tensor,
-    ) -> Target:
-        target = Target(weakref.ref(run), hooked.index, module_type, kind, leaf, place)
-        owner = weakref.ref(self)
+        self, run: Forward, hooked: Hooked, module_type: str, kind: Kind, found: Leaves
+    ) -> list[Target]:
+        """Set hooks on those of the tensors found that require a gradient."""
+        targets = []
+        whose = weakref.ref(self), weakref.ref(run), hooked.index, module_type, kind
+        for place, (path, tensor) in enumerate(found):
+            if tensor.requires_grad:
+                target = Target(*whose, path, place)
+                targets.append(target)
+                run.handles.append(set_tensor_hook(tensor, target))
+                follow_view(run, tensor, target)
+            elif kind == "output_gradient":
+                self._why_not(hooked.index, f"its output ({tensor.dtype}) does not require one")
+        return targets
 
-        def receive(gradient: Tensor) -> None:
-            hooks = owner()
-            if hooks is not None:
-                hooks._receive(target, gradient)  # noqa: SLF001 - our own
-
-        run.handles.append(set_tensor_hook(tensor, receive))
-        base = tensor._base  # noqa: SLF001 - the one way to see that a tensor is a view
-        if base is not None and base.grad_fn is not None:
-            # SLF001: autograd's own count of in-place changes
-            version = base._version  # noqa: SLF001
-            run.at_end.append(partial(_follow, run, tensor, base, base.grad_fn, version, receive))
-        return target
-
-    def _receive(self, target: Target, gradient: Tensor) -> None:
-        store, run = self._store, target.run()
-        if run is None or not store.open:
+    def receive(self, target: Target, run: Forward, gradient: Tensor) -> None:
+        """Store a gradient, added to what came for the same target before."""
+        store = self._store
+        if not store.open:
             return
         if not target.call:
             match_recomputation(run)
@@ -260,9 +285,7 @@ class GradientHooks:
             not_kept(error, store, hooked, target.kind, target.leaf)
             self._why_not(target.index, store.unkept[target.index, target.kind])
             return
-        key = (
-            target.index, target.module_type, target.call, target.order, target.kind, target.leaf,
-        )  # fmt: skip
+        key = _KEY(target)
         with self._lock:
             before = run.gradients.get(key)
             total = copy if before is None else before[1] + copy
@@ -279,40 +302,3 @@ class GradientHooks:
 
     def _why_not(self, index: int, reason: str) -> None:
         self._store.ungraded[index] = f"no gradient: {reason}"
-
-
-def _follow(
-    run: Forward,
-    tensor: Tensor,
-    base: Tensor,
-    node: Any,
-    version: int,
-    receive: Callable[[Tensor], None],
-) -> None:
-    """At the end of a forward: take a view's gradient elsewhere if its memory was changed.
-
-    Args:
-        run: The forward.
-        tensor: The view.
-        base: What it is a view of.
-        node: Where the base's history ended when the hook was set.
-        version: How often the base had been changed in place.
-        receive: Called with the gradient.
-    """
-    found = first_after(base.grad_fn, node) if base._version != version else None  # noqa: SLF001 - as in _listen()
-    if found is None or tensor.dtype != base.dtype:
-        return
-    after, place = found
-    shape, strides = tensor.shape, tensor.stride()
-    offset = tensor.storage_offset() - base.storage_offset()
-    base_shape, base_strides = base.shape, base.stride()
-
-    def hook(grad_inputs: Any, _grad_outputs: Any) -> None:
-        gradient = grad_inputs[place]
-        if gradient is not None:
-            # The view of the gradient that the tensor was of its base.
-            laid = gradient.new_empty_strided(base_shape, base_strides)
-            laid.copy_(gradient)
-            receive(laid.as_strided(shape, strides, offset))
-
-    run.handles.append(after.register_hook(hook))

@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookviz.activation import Activation, Kind
-from hookviz.capture._leaves import describe, leaves
-from hookviz.capture._module_hooks import Owner
+from hookviz.capture._leaves import Leaves, describe, leaves
 from hookviz.capture._snapshot import CannotKeep, Snapshot
 from hookviz.capture._store import Hooked, Store, ThreadLog, graph_task
 from hookviz.errors import HookvizError, RunCancelled
@@ -22,7 +21,8 @@ OutputGradient = Callable[[nn.Module, Any, Any, tuple[ThreadLog, int, int] | Non
 def output_hook(
     store: Store,
     hooked: Hooked,
-    owner: Owner,
+    own: Callable[[], nn.Module | None],
+    acts_for: Callable[[nn.Module], bool],
     snapshot: Snapshot,
     asked: frozenset[Kind],
     on_activation: Callable[[Activation], None] | None,
@@ -30,7 +30,7 @@ def output_hook(
     after: AfterCall | None,
 ) -> Callable[[nn.Module, Any, Any], Any]:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
-    here, index, own = store.here, hooked.index, owner.module
+    here, index = store.here, hooked.index
     outputs, inputs = "output" in asked, "input" in asked
     simple = on_activation is None and gradient is None and after is None
 
@@ -38,7 +38,7 @@ def output_hook(
         log, bare = here.log, type(output) is Tensor
         # In few steps for the commonest call, a tensor in a forward of the model.
         if log is None or not log.open or module is not own() or not bare or graph_task() != -1:
-            if not owner.meets(module):
+            if not acts_for(module):
                 return None
             log = store.enter(args, training=module.training)
             if log is None:
@@ -88,7 +88,7 @@ def input_hook(
         log = store.enter((args, kwargs), training=module.training)
         if log is None:
             return
-        found: list[tuple[str, Tensor]] = []
+        found: Leaves = []
         # Waiting from the start: where copying fails, what was copied so far is kept.
         log.pending.append((hooked.index, type(module).__name__, found))
         for path, tensor in named_inputs(args, kwargs, names):
@@ -115,11 +115,9 @@ def named_arguments(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -
     return {**dict(zip(names(len(args)), args, strict=True)), **(kwargs or {})}
 
 
-def named_inputs(
-    args: Any, kwargs: Any, names: Callable[[int], list[str]]
-) -> list[tuple[str, Tensor]]:
+def named_inputs(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> Leaves:
     """The tensors of a call's arguments under the names of its parameters."""
-    found: list[tuple[str, Tensor]] = []
+    found: Leaves = []
     for name, value in named_arguments(args, kwargs, names).items():
         found += leaves(value, name)
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,10 @@ _MAX_OBJECT_DEPTH = 4
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, nn.Module, torch.Size)
 
 
-def leaves(value: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
+Leaves: TypeAlias = list[tuple[str, Tensor]]
+
+
+def leaves(value: Any, prefix: str = "") -> Leaves:
     """Every tensor inside a value, in the order in which it holds them.
 
     Tuples, lists, mappings, named tuples, data classes, ``PackedSequence`` and objects that hold
@@ -43,7 +46,7 @@ def leaves(value: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
     """
     if isinstance(value, Tensor):
         return [(prefix, value)]
-    found: list[tuple[str, Tensor]] = []
+    found: Leaves = []
 
     def note(path: str, tensor: Tensor) -> Tensor:
         found.append((path, tensor))

@@ -77,52 +77,48 @@ def is_tracing() -> bool:
     )
 
 
-class Owner:
-    """The module that a hook belongs to.
+def belongs_to(module: nn.Module, *, traced: bool | None = None) -> Callable[[nn.Module], bool]:
+    """Whether a hook that was set on a module acts for the one that torch calls it with.
 
     Args:
         module: The module, which is held weakly, since it holds the hook.
         traced: ``is_tracing()`` if it is known already.
-
-    Attributes:
-        module: The weak reference.
     """
+    own = weakref.ref(module)
+    # What is traced may set hooks for its own forward, as FeatureExtractor does: these act.
+    inside = is_tracing() if traced is None else traced
 
-    __slots__ = ("_traced", "module")
+    def acts_for(called: nn.Module) -> bool:
+        mine = called is own() or called.__dict__.get("_is_replica", False)
+        return bool(mine and inside is is_tracing())
 
-    def __init__(self, module: nn.Module, *, traced: bool | None = None) -> None:
-        self.module = weakref.ref(module)
-        # What is traced may set hooks for its own forward, as FeatureExtractor does: these act.
-        self._traced = is_tracing() if traced is None else traced
+    return acts_for
 
-    def meets(self, module: nn.Module) -> bool:
-        """Whether the hook acts for the module that torch calls it with."""
-        return (
-            module is self.module() or bool(module.__dict__.get("_is_replica"))
-        ) and self._traced is is_tracing()
+
+def _for_its_own(module: nn.Module, act: Callable[[nn.Module, Any, Any], Any]) -> Any:
+    acts_for = belongs_to(module)
+
+    def hook(called: nn.Module, args: Any, other: Any = None) -> Any:
+        return act(called, args, other) if acts_for(called) else None
+
+    return hook
 
 
 def set_forward_hook(
-    module: nn.Module, act: Callable[[nn.Module, Any, Any], Any], owner: Owner | None = None
+    module: nn.Module, act: Callable[[nn.Module, Any, Any], Any], *, asks: bool = False
 ) -> Callable[[], None]:
     """Set a forward hook that belongs to its module.
 
     Args:
         module: The module.
         act: (module, args, output) → None or another output.
-        owner: ``act`` asks this owner itself, where a second call would cost too much.
+        asks: ``act`` asks :func:`belongs_to` itself, where a second call would cost too much.
 
     Returns:
         A function that takes the hook off; again is harmless.
     """
-    if owner is None:
-        meets = Owner(module).meets
-
-        def hook(called: nn.Module, args: Any, output: Any) -> Any:
-            return act(called, args, output) if meets(called) else None
-
-    handle = module.register_forward_hook(_Hook(act if owner else hook))
-    return _placed(handle, module._forward_hooks)  # noqa: SLF001 - see the module docstring
+    handle = module.register_forward_hook(_Hook(act if asks else _for_its_own(module, act)))
+    return _placed(handle)
 
 
 def set_pre_hook(
@@ -139,14 +135,8 @@ def set_pre_hook(
     Returns:
         A function that takes the hook off; again is harmless.
     """
-    meets = Owner(module).meets
-
-    def hook(called: nn.Module, args: Any, kwargs: Any = None) -> Any:
-        return act(called, args, kwargs) if meets(called) else None
-
-    handle = module.register_forward_pre_hook(_Hook(hook), with_kwargs=True)
-    hooks, notes = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs  # noqa: SLF001 - see the module docstring
-    return _placed(handle, hooks, notes)
+    handle = module.register_forward_pre_hook(_Hook(_for_its_own(module, act)), with_kwargs=True)
+    return _placed(handle)
 
 
 def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
@@ -158,37 +148,39 @@ def set_tensor_hook(tensor: Tensor, act: Callable[[Tensor], Any]) -> Any:
     return tensor.register_hook(_Hook(act))  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
-def _placed(handle: Any, *dicts: Any) -> Callable[[], None]:
+def _placed(handle: Any) -> Callable[[], None]:
     """Let the dicts that a hook of ours was put into leave all of ours out of what copies them.
 
     Args:
-        handle: torch's handle.
-        dicts: The dict of hooks, and torch's notes beside it; held weakly, as they hold us.
+        handle: torch's handle; it refers weakly to the dict of hooks and to the notes beside it.
 
     Returns:
         A function that takes the hook off; again is harmless.
     """
-    refs = [weakref.ref(entries) for entries in dicts]
+    refs = (handle.hooks_dict_ref, *handle.extra_dict_ref)
+    for ref in refs:
+        entries = ref()
+        if entries and not entries.__dict__:
+            entries.__dict__["__reduce_ex__"] = partial(_reduced, ref, refs[0])
+    return partial(_take_off, handle, refs)
 
-    def ours() -> set[int]:
-        hooks: dict[int, Any] = refs[0]() or {}
-        return {key for key, hook in list(hooks.items()) if isinstance(hook, _Hook)}
 
-    def reduced(ref: weakref.ref[Any], protocol: Any) -> Any:
-        left_out = ours()
-        others = OrderedDict((k, v) for k, v in (ref() or {}).items() if k not in left_out)
-        return others.__reduce_ex__(protocol)
-
-    for ref, entries in zip(refs, dicts, strict=True):
-        entries.__dict__.setdefault("__reduce_ex__", partial(reduced, ref))
-
-    def remove() -> None:
-        handle.remove()
-        for entries in [ref() for ref in refs] if not ours() else []:
+def _take_off(handle: Any, refs: tuple[Callable[[], Any], ...]) -> None:
+    handle.remove()
+    if not _ours(refs[0]):
+        for entries in [ref() for ref in refs]:
             if entries is not None:
-                entries.__dict__.pop("__reduce_ex__", None)
+                entries.__dict__.clear()
 
-    return remove
+
+def _ours(hooks: Callable[[], Any]) -> list[int]:
+    return [key for key, hook in list((hooks() or {}).items()) if isinstance(hook, _Hook)]
+
+
+def _reduced(entries: Callable[[], Any], hooks: Callable[[], Any], protocol: Any) -> Any:
+    ours = _ours(hooks)
+    others = OrderedDict((k, v) for k, v in (entries() or {}).items() if k not in ours)
+    return others.__reduce_ex__(protocol)
 
 
 _SLOT = "_compiled_call_impl"
@@ -223,17 +215,16 @@ class _Guard(StaysHere):
     def __init__(self, module: nn.Module) -> None:
         # The module holds the guard, so the guard must not hold the module: no cycles.
         self.module = weakref.ref(module)
-        self.watchers: tuple[tuple[Watcher, bool], ...] = ()
-        self.holders = 0
-        self.was_empty = _SLOT not in module.__dict__
-        self.before = module.__dict__.get(_SLOT)
+        # Who watches (None: passes around compiled code alone), and whether it was set in a trace.
+        self.entries: list[tuple[Watcher | None, bool]] = []
+        self.before = {key: value for key, value in module.__dict__.items() if key == _SLOT}
         self._guarded: Callable[..., Any] = _Guard._call
         if "torch._dynamo" in sys.modules:
             # Code that torch.compile makes meanwhile leaves the guard, and all under it, alone.
             self._guarded = torch.compiler.disable(_Guard._call)  # type: ignore[no-untyped-call]  # as torch has it
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_tracing() and not any(inside for _, inside in self.watchers):
+        if is_tracing() and not any(inside for watcher, inside in self.entries if watcher):
             # What is traced is what the module does without us.
             module: Any = self.module()
             return module._call_impl(*args, **kwargs)  # noqa: SLF001 - as in _call()
@@ -255,10 +246,11 @@ class _Guard(StaysHere):
         instead: Exception | None = None
         try:
             tracing = is_tracing()
-            for watcher in [one for one, was_tracing in self.watchers if was_tracing is tracing]:
-                token = watcher.begin(module, args, kwargs)
-                if token is not None:
-                    begun.append((watcher, token))
+            for watcher, inside in tuple(self.entries):
+                if watcher is not None and inside is tracing:
+                    token = watcher.begin(module, args, kwargs)
+                    if token is not None:
+                        begun.append((watcher, token))
             return call(*args, **kwargs)
         except BaseException as raised:
             error = raised
@@ -304,30 +296,20 @@ def watch_calls(module: nn.Module, watcher: Watcher | None) -> Callable[[], None
     Returns:
         A function that undoes it, once; in any order with others. It holds no module.
     """
+    entry = watcher, is_tracing()
     with _lock:
         guard = _guard_in(module)
         if guard is None:
             guard = module.__dict__[_SLOT] = _Guard(module)
-        guard.holders += 1
-        if watcher is not None:
-            guard.watchers = (*guard.watchers, (watcher, is_tracing()))
-    done = False
+        guard.entries.append(entry)
 
     def undo() -> None:
-        nonlocal done
         with _lock:
-            if done:
-                return
-            done = True
-            guard.holders -= 1
-            guard.watchers = tuple(w for w in guard.watchers if w[0] is not watcher)
+            guard.entries = [one for one in guard.entries if one is not entry]
             held = guard.module()
-            if guard.holders or held is None or _guard_in(held) is not guard:
-                return
-            if guard.was_empty:
+            if not guard.entries and held is not None and _guard_in(held) is guard:
                 del held.__dict__[_SLOT]
-            else:
-                held.__dict__[_SLOT] = guard.before
+                held.__dict__.update(guard.before)
 
     return undo
 

@@ -266,8 +266,6 @@ def _why(tree: ModuleTree, name: str) -> str:
         attribute = chain[depth]
         if owner is None:
             continue
-        if isinstance(owner, nn.MultiheadAttention):
-            return ": MultiheadAttention uses its weights without calling it"
         code = _source(type(owner))
         item = rf"\b{re.escape(attribute)}\b(?:\[[^\]]*\])?"
         own_name = not attribute.isdigit() and bool(code)

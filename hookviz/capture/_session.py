@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from types import MappingProxyType
@@ -24,8 +24,8 @@ from hookviz.capture._gradients import GradientHooks
 from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, parameter_names
 from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
-    Owner,
     StaysHere,
+    belongs_to,
     bypass_compiled,
     is_tracing,
     set_forward_hook,
@@ -60,21 +60,25 @@ def warn_of_training(modules: Iterable[nn.Module], stacklevel: int) -> None:
         )
 
 
-@contextmanager
-def in_eval_mode(module: nn.Module) -> Iterator[None]:
-    """Puts a model in eval mode, and gives each of its modules its own mode back at the end."""
+def set_eval(module: nn.Module, undo: Callable[[Callable[[], None]], object]) -> None:
+    """Put a model in eval mode.
+
+    Args:
+        module: The model.
+        undo: Is given a function that gives each of its modules its own mode back.
+    """
     modes = [(m, m.training) for m in module.modules()]
-    try:
-        try:
-            module.eval()
-        except NotImplementedError:
-            # The mode of a program of torch.export was settled in making it.
-            for one, _ in modes:
-                one.training = False
-        yield
-    finally:
+
+    def put_back() -> None:
         for one, training in modes:
             one.training = training
+
+    undo(put_back)
+    try:
+        module.eval()
+    except NotImplementedError:  # a program of torch.export: its mode was settled in making it
+        for one, _ in modes:
+            one.training = False
 
 
 class Capture(StaysHere, CaptureResults):
@@ -172,7 +176,7 @@ class Capture(StaysHere, CaptureResults):
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._is_open = False
-        self._hooks = ExitStack()
+        self._undo: list[Callable[[], object]] = []
         tree = ModuleTree(module)
         selected = select_from(tree, layers)
         chosen = [Hooked(i, name, layer) for i, (name, layer) in enumerate(selected.items())]
@@ -234,7 +238,7 @@ class Capture(StaysHere, CaptureResults):
         self._store = store = Store(list(self._chosen), self._parallel)
         self._is_open = True
         store.thread.append(None)
-        self._hooks.callback(store.thread.pop)
+        self._undo.append(store.thread.pop)
         try:
             self._set_hooks(store)
         except BaseException:
@@ -247,7 +251,15 @@ class Capture(StaysHere, CaptureResults):
         if self._is_open:
             self._is_open = False
             self._store.close()
-            self._hooks.close()
+            self._undo_all()
+
+    def _undo_all(self) -> None:
+        try:
+            while self._undo:
+                self._undo.pop()()
+        finally:
+            if self._undo:  # whatever failed, the other hooks must go
+                self._undo_all()
 
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
@@ -333,12 +345,12 @@ class Capture(StaysHere, CaptureResults):
         self._store.clear()
 
     def _set_hooks(self, store: Store) -> None:
-        tree, asked, undo = self._tree, self._asked, self._hooks.callback
+        tree, asked, undo = self._tree, self._asked, self._undo.append
         snapshot, each = self._copying.snapshot(), self._on_activation
         grads = GradientHooks(store, snapshot, each, outputs="output_gradient" in asked)
         self._gradient_hooks = grads
         if self._eval_mode:
-            self._hooks.enter_context(in_eval_mode(tree.root))
+            set_eval(tree.root, undo)
         if self._cancelled is not None:
             ask = cancel_hook(self._cancelled)
             for name, layer in tree.modules.items():
@@ -356,9 +368,9 @@ class Capture(StaysHere, CaptureResults):
                 if "input_gradient" in asked:
                     undo(set_pre_hook(layer, grads.input_hook(hooked, names)))
             gradient = partial(grads.after_call, hooked) if graded else None
-            owner = Owner(layer, traced=traced)
-            hook = output_hook(store, hooked, owner, snapshot, asked, each, gradient, after)
-            undo(set_forward_hook(layer, hook, owner))
+            acts_for, own = belongs_to(layer, traced=traced), weakref.ref(layer)
+            hook = output_hook(store, hooked, own, acts_for, snapshot, asked, each, gradient, after)
+            undo(set_forward_hook(layer, hook, asks=True))
         if self._stopper is not None:
             for block, hook in self._stopper.block_hooks(store):
                 undo(set_forward_hook(block, hook))

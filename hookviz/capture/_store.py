@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
-from hookviz.capture._leaves import leaves
+from hookviz.capture._leaves import Leaves, leaves
 from hookviz.capture._module_hooks import EarlyStop
 
 # Autograd's number for the backward that runs in this thread, -1 outside one; torch's own
@@ -93,7 +93,7 @@ class ThreadLog:
     native: int = field(default_factory=threading.get_native_id)
     open: bool = True
     records: list[RawRecord] = field(default_factory=list)
-    pending: list[tuple[int, str, list[tuple[str, Tensor]]]] = field(default_factory=list)
+    pending: list[tuple[int, str, Leaves]] = field(default_factory=list)
     device: int = -1
     span: tuple[int, int, int] | None = None
 
