@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-import torch
 from torch import Tensor, nn
 
 from hookviz.activation import Activation
@@ -22,6 +16,7 @@ from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
+from hookviz.run._torch_state import generators_put_back, torch_as_it_starts
 from hookviz.run._trial import AxesTrial
 
 
@@ -128,7 +123,7 @@ def run_model(
         on_activation=None if on_activation is None else arrived,
         cancelled=cancelled,
     )
-    with _torch_as_it_starts(model.device), _generators_put_back(model.device):
+    with torch_as_it_starts(model.device), generators_put_back(model.device):
         received = network_input(
             picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )
@@ -167,46 +162,3 @@ def run_model(
             seconds=seconds,
             error=error,
         )
-
-
-@contextmanager
-def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
-    """No gradients, and none of the modes that a caller's thread may have switched on.
-
-    A run gives the same values wherever it is called: autocast and a default device do not act
-    on it. Inference mode is left too, since its tensors cannot be used with autograd later. All of
-    them are as before afterwards.
-    """
-    with ExitStack() as modes:
-        modes.enter_context(torch.inference_mode(False))
-        modes.enter_context(torch.no_grad())
-        for kind in {"cpu", device.type}:
-            modes.enter_context(torch.autocast(kind, enabled=False))
-        if torch.empty(0).device.type not in {"cpu", device.type}:
-            modes.enter_context(device)
-        yield
-
-
-@contextmanager
-def _generators_put_back(device: torch.device) -> Iterator[None]:
-    """Gives generators of random numbers their state back, on the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        # Everybody's numbers come from the same generators: going back here would make another
-        # thread, a training loop say, draw its numbers a second time.
-        yield
-        return
-    put_back: list[Callable[[], None]] = [partial(torch.set_rng_state, torch.get_rng_state())]
-    if device.type in ("cuda", "xpu"):
-        module = torch.get_device_module(device)
-        put_back.append(partial(module.set_rng_state, module.get_rng_state(device), device))
-    elif device.type == "mps":
-        put_back.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
-    put_back.append(partial(random.setstate, random.getstate()))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        put_back.append(partial(numpy.random.set_state, numpy.random.get_state()))
-    try:
-        yield
-    finally:
-        for put in put_back:
-            put()

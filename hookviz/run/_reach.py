@@ -16,7 +16,8 @@ where nothing changes, one number stands for all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -26,7 +27,6 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
-
 
 NONE = -math.inf
 PLANES = (4, 4, 1)
@@ -388,9 +388,9 @@ class Operation:
 
     def moved(self) -> list[Reach]:
         """The boxes move as the values do: the operation is done to each plane of numbers."""
-        if all(p.numel() == len(p) for r in self.reads.values() for p in r.parts):
-            if self.func.is_view:  # one box for all values, wherever they go
-                return [self.everything().everything(t.dim()) for t in self._given]
+        one_box = all(p.numel() == len(p) for r in self.reads.values() for p in r.parts)
+        if one_box and self.func.is_view:
+            return [self.everything().everything(t.dim()) for t in self._given]
         names = ("indices", "index", "repeats", "mask")
         picks = {id(t): t for n in names for t in tree_leaves(self.arguments.get(n))}
         if any(isinstance(t, Tensor) and t.is_meta for t in picks.values()):
@@ -406,7 +406,7 @@ class Operation:
                     return self.plane(value, part, plane)
 
                 args, kwargs = tree_map(stand_in, self._call)
-                planes.append([t for t in tree_leaves(self.func(*args, **kwargs))])
+                planes.append(tree_leaves(self.func(*args, **kwargs)))
             results.append(planes)
         found = []
         for at, tensor in enumerate(self._given):
@@ -441,7 +441,9 @@ class Operation:
         read = {id(t): t for t in values if id(t) in self.reads}
         if any(t.is_meta and id(t) not in read for t in values):
             raise CannotFollow(f"{self.name} has to be tried", values=True)
-        if self.written or not all(t.is_floating_point() for t in (self.out, *read.values())):
+        floating = all(t.is_floating_point() for t in (self.out, *read.values()))
+        # Of several one may be an index, with which an operation would leave its memory.
+        if self.written or not floating or len(read) > 1:
             return None
         generator = torch.Generator("cpu").manual_seed(0)
 
@@ -457,7 +459,9 @@ class Operation:
             found: Tensor = tree_leaves(self.func(*args, **kwargs))[0]
             return found
 
+        begin = time.perf_counter()
         start = call(base)
+        each = time.perf_counter() - begin
         self.mode.edges_known = False
         parts = []
         for part, count in enumerate(PLANES):
@@ -465,7 +469,7 @@ class Operation:
             for plane in range(count):
                 lines = {key: r.parts[part][plane] for key, r in self.reads.items()}
                 levels = {v for line in lines.values() for v in line.flatten().tolist()} - {NONE}
-                if len(levels) > _MOST_TRIALS:
+                if len(levels) * each > _LONGEST_TRIAL:
                     return None
                 found = torch.full(self.out.shape, NONE)
                 for level in sorted(levels):
@@ -479,7 +483,8 @@ class Operation:
         return Reach.of(parts)
 
 
-_MOST_TRIALS = 2048
+_LONGEST_TRIAL = 2.0
+"""Seconds that the calls for one side of the boxes may take."""
 _FRESH = {
     "zero", "fill", "uniform", "random", "exponential", "zeros", "ones", "full", "empty", "rand",
     "randn", "arange", "set", "resize", "cauchy", "geometric", "log_normal",

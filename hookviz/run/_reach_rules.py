@@ -1,4 +1,4 @@
-"""What torch's operations read, where their arguments say it: convolutions, pools, products …
+"""What torch's operations read, where their arguments say it: convolutions, pools, products.
 
 To follow another operation closely, add a function that gives the boxes of its first result, and
 its name in `RULES`; without one it is tried (`hookviz.run._reach`).
@@ -493,11 +493,14 @@ _PADS = [f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1
 
 
 @_rule(" ".join(["constant_pad_nd", *_PADS]), local=True)
-def _padded(op: Operation, pads: Sequence[int] | None = None) -> Reach:
+def _padded(op: Operation) -> Reach:
+    return _with_pads(op, op.arguments.get("pad") or op["padding"])
+
+
+def _with_pads(op: Operation, pads: Sequence[int]) -> Reach:
     """Padding with a constant, by reflection or by repeating the edge; cropping."""
     source = op.source
     reach = op.reads[id(source)]
-    pads = pads or op.arguments.get("pad") or op["padding"]
     for at in range(len(pads) // 2):
         axis, before, after = -at - 1, pads[2 * at], pads[2 * at + 1]
         size = source.shape[axis]
@@ -522,7 +525,7 @@ def _padded(op: Operation, pads: Sequence[int] | None = None) -> Reach:
 def _unfolded(op: Operation) -> Reach:
     """Windows written out as columns (`torch.nn.Unfold`): padding first, then a mere move."""
     down, across = op["padding"]
-    padded = _padded(op, [across, across, down, down])
+    padded = _with_pads(op, [across, across, down, down])
     n, channels, height, width = op.source.shape
     shape = (n, channels, height + 2 * down, width + 2 * across)
     parts = []
