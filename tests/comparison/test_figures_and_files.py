@@ -80,7 +80,7 @@ def test_a_small_difference_has_its_own_scale_and_says_so() -> None:
 
 def test_the_same_tensors_say_so() -> None:
     a = torch.randn(1, 4, 5, 5)
-    drawing = drawn(a, a.clone())
+    drawing = drawn(a, a.clone(), ncols=6)
     assert drawing.dead == (0, 1, 2, 3)
     assert "one scale for a, b" in drawing.scale
     assert (tile(drawing, 0, (5, 5), 0) == colors(np.zeros((5, 5)), 1.0)).all()
