@@ -199,6 +199,31 @@ def test_pairs_are_exported_and_drawn_by_running_again(model, changed, cat, tmp_
     assert found.figure("relu", 2, width=400) is not None
 
 
+def test_the_pngs_of_a_comparison_are_drawn_again(tmp_path) -> None:
+    model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+    half = hookviz.load_model("vgg16", weights="bundled", device="cpu").to("cpu", torch.bfloat16)
+    cat, cup = (hookviz.sample_image(name) for name in ("chelsea.png", "coffee.png"))
+    options = GridOptions(order="norm", per_page=6, width=500)
+    for pair in (((model, cat), (model, cup)), ((model, cat), (half, cat))):
+        found = compare(*pair, "features.[23]")
+        for path in found.export(tmp_path, layers="features.2", options=options).files:
+            if path.suffix == ".png":
+                again = hookviz.reproduce(path)
+                assert again.identical, again.differences
+    other = hookviz.reproduce(path, model=(model, model))
+    assert not other.identical
+
+
+def test_a_comparison_of_own_models_is_drawn_again_with_them(model, changed, cat, tmp_path) -> None:
+    other = changed(model, "down", 0.5)
+    found = compare((model, cat), (other, cat))
+    *_, path = found.export(tmp_path, layers="down").files
+    assert hookviz.reproduce(path, model=(model, other)).identical
+    assert not hookviz.reproduce(path, model=model).same_pixels
+    with pytest.raises(hookviz.HookvizError, match="not at hand"):
+        hookviz.reproduce(path)
+
+
 def test_the_table_alone_is_exported_without_a_layer(model, run, cat, tmp_path) -> None:
     found = compare(run(model, cat), run(model, cat))
     result = found.export(tmp_path, layers=())
