@@ -421,8 +421,3 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (_order, ("order",)),
 )
 """What each value must be; where the default is None, None is legal."""
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what another library says, or the error's name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
