@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ def output_hook(
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index = store.here, hooked.index
     outputs, inputs = "output" in asked, "input" in asked
-    simple = on_activation is None and gradient is None and after is None
+    alone = on_activation is None and gradient is None and after is None and not inputs
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         log, bare = here.log, type(output) is Tensor
@@ -53,26 +53,28 @@ def output_hook(
                 return gradient and gradient(module, args, output, None)
         call = log.counts[index] = log.counts[index] + 1
         order = next(log.counter)
-        records = log.records
-        first = 0 if simple else len(records)
+        records, kind = log.records, type(module).__name__
+        if alone and bare:  # in fewer steps, since it is the commonest wish
+            try:
+                records.append((index, kind, call, order, "output", "", snapshot(output)))
+            except Exception as error:  # noqa: BLE001 - sorted there
+                not_kept(error, store, hooked, "output", "")
+            return None
+        first = len(records)
         if inputs:
             log.finished(index, call, order)
         if outputs:
-            found: Iterable[tuple[str, Tensor]] = (("", output),)
-            if not bare and not isinstance(output, Tensor):
-                found = leaves(output)
+            found = leaves(output)
+            if not isinstance(output, Tensor):
                 text = store.structure[index, log.run.number, call] = describe(output)
                 if not found:
                     said = "None" if output is None else f"no tensor: {text}"
                     store.notes[index] = f"it was called, but returned {said}"
-            kind = type(module).__name__
             for path, tensor in found:
                 try:
                     records.append((index, kind, call, order, "output", path, snapshot(tensor)))
                 except Exception as error:  # noqa: BLE001 - sorted there
                     not_kept(error, store, hooked, "output", path)
-        if simple:
-            return None
         if on_activation is not None:
             for record in records[first:]:
                 on_activation(store.activation(log.run, record))

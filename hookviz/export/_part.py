@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hookviz._text import error_text
+from hookviz._text import fault_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export._facts import FileRecord, RunFacts
@@ -51,7 +51,7 @@ def reason(error: BaseException) -> str:
     """
     if isinstance(error, HookvizError):
         return str(error)
-    return f"its values cannot be read ({type(error).__name__}: {error_text(error):.200})."
+    return f"its values cannot be read ({fault_text(error):.200})."
 
 
 def encoding(contents: PngContents) -> Callable[[], bytes]:
