@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import columns, error_text, shape_text
+from hookviz._text import columns, fault_text, shape_text
 from hookviz.cli._errors import SentenceCommand, as_options
 from hookviz.errors import HookvizError
 
@@ -71,8 +71,9 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
     except Exception as error:
         layer = failing_layer(model.module, error)
         place = "" if layer is None else f" in layer '{layer}'"
-        fault = f"{type(error).__name__}: {error_text(error)}"
-        raise HookvizError(f"The forward of {model.name} failed{place}: {fault}") from error
+        raise HookvizError(
+            f"The forward of {model.name} failed{place}: {fault_text(error)}"
+        ) from error
 
 
 @click.command(cls=SentenceCommand)
@@ -154,7 +155,7 @@ def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap."),
         click.option(
             "--scale", default="auto", show_default=True,
-            type=click.Choice(["auto", "channel", "layer", "symmetric", "percentile"]),
+            type=click.Choice(["auto", "full", "channel", "layer", "symmetric", "percentile"]),
         ),
         click.option(
             "--order", default="index", show_default=True,
@@ -293,7 +294,7 @@ def filters(
 @click.option("--model", help="The model; the one that the file names if not given.")
 def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz.run import reproduce as draw_again
+    from hookviz.comparison import reproduce as draw_again
 
     try:
         outcome = draw_again(png, model=model, image=None if image is None else image_source(image))

@@ -84,30 +84,75 @@ class Side(ABC):
 
 
 class HeldSide(Side):
-    """Records in memory: a run, a capture's or any others."""
+    """Records in memory: a run's, a capture's or any others.
+
+    Args:
+        records: In order of execution.
+        run: Where they come from; None where that is not known.
+    """
 
     def __init__(self, records: Sequence[Activation], run: Run | None = None) -> None:
         if not records:
             raise HookvizError("One side of the comparison has no activations.")
         self._records, self._run = tuple(records), run
-        first = self._records[0].tensor
-        place = f"{first.device} {str(first.dtype).removeprefix('torch.')}"
         if run is not None:
-            self.input_size = (run.input.tensor.shape[-2], run.input.tensor.shape[-1])
-            dtype = str(run.input.tensor.dtype).removeprefix("torch.")
-            place = f"{run.input.tensor.device} {dtype}"
-            untrained = "" if run.model.trained else " UNTRAINED"
-            self.words = f"{run.model.name}{untrained}, {run.image.name}, {place}"
+            self.words, self.input_size = _words(run), _input_size(run)
         else:
-            self.words = f"{self._records[0].label}, {place}" if len(records) == 1 else place
+            tensor = self._records[0].tensor
+            self.words = f"{tensor.device} {str(tensor.dtype).removeprefix('torch.')}"
+            if len(records) == 1:
+                self.words = f"{self._records[0].label}, {self.words}"
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
         return chosen(self._records, layers, None if self._run is None else self._run.model.module)
 
     def facts(self) -> RunFacts:
-        if self._run is None:
-            return _facts_of_none(self._records[0])
-        return self._run.facts
+        return _facts_of_none(self._records[0]) if self._run is None else self._run.facts
+
+
+class KeptSide(HeldSide):
+    """The records of the layers asked for, without the model that gave them.
+
+    Args:
+        records: In order of execution.
+        words: See `Side`.
+        input_size: See `Side`.
+        facts: What files say of them; None where no file will be written.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[Activation],
+        words: str,
+        input_size: tuple[int, int] | None,
+        facts: RunFacts | None,
+    ) -> None:
+        super().__init__(records)
+        self.words, self.input_size, self._facts = words, input_size, facts
+
+    def records(self, layers: Any) -> tuple[Activation, ...]:  # noqa: ARG002 - as the others
+        return self._records
+
+    def facts(self) -> RunFacts:
+        return self._facts or super().facts()
+
+
+def words_of(facts: RunFacts) -> str:
+    """What a side is, in words."""
+    untrained = "" if facts.trained else " UNTRAINED"
+    return f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}"
+
+
+def _words(run: Run) -> str:
+    """The same, without a hash of the weights."""
+    tensor = run.input.tensor
+    untrained = "" if run.model.trained else " UNTRAINED"
+    dtype = str(run.model.dtype).removeprefix("torch.")
+    return f"{run.model.name}{untrained}, {run.image.name}, {tensor.device} {dtype}"
+
+
+def _input_size(run: Run) -> tuple[int, int]:
+    return run.input.tensor.shape[-2], run.input.tensor.shape[-1]
 
 
 class SavedSide(Side):
@@ -115,9 +160,8 @@ class SavedSide(Side):
 
     def __init__(self, export: SavedExport) -> None:
         self._export = export
-        facts = export.facts
-        self.input_size, self.device = export.input_size, facts.device
-        self.words = f"{facts.model}, {facts.image_name}, {facts.device} {facts.dtype}"
+        self.input_size, self.device = export.input_size, export.facts.device
+        self.words = words_of(export.facts)
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
         return chosen(self._export.activations, layers, None)
@@ -158,7 +202,7 @@ class PlannedSide(Side):
             run = run_model(self._model(), self._picture, layers, **options)
         finally:
             self._loaded = None if last else self._loaded
-        self.words = HeldSide(run.activations, run).words if run.activations else self.words
+        self.words = _words(run)
         return run
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
@@ -174,7 +218,8 @@ class PlannedSide(Side):
         if not run.activations:
             reasons = "; ".join(f"'{name}': {reason}" for name, reason in run.missing.items())
             raise LayerError(f"No layer of {run.model.name} gave an activation ({reasons:.300}).")
-        return HeldSide(run.activations, run)
+        facts = run.facts if find_axes else None  # which takes a hash of the weights
+        return KeptSide(run.activations, _words(run), _input_size(run), facts)
 
     def stream(self, layers: Any, take: Take) -> None:
         def take_and_free(record: Activation) -> None:

@@ -14,9 +14,8 @@ from typing import Any
 
 from hookviz.errors import ModelError, closest
 from hookviz.models._checkpoint import SUFFIXES, Checkpoint, expanded, read_checkpoint
-from hookviz.models._fit import fits, shares_names
+from hookviz.models._fit import find_weights, fits, shares_names, tables
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
-from hookviz.models._state_dict import find_weights, tables
 from hookviz.models._torchvision import TorchvisionArchitecture, architectures
 
 _KEYS = ("arch", "architecture", "model_name", "model", "name", "backbone")
@@ -72,22 +71,17 @@ class CheckpointFile(ModelSource):
                     if source.recognises(name):
                         loaded = source.load(name, request)
                         return _noted(loaded, f"{path.name} names its architecture.")
-        found = _fitting(opened.content, path.stem)
+        found = _fitting(opened, path.stem)
         if len(found) == 1:
             loaded = self._others[0].load(found[0], request)
             return _noted(loaded, f"{path.name} has this architecture's names and shapes.")
+        written = f"weights={str(path)!r})"
+        message = f"{path.name} does not say which architecture its weights are for."
+        remedy = f"Name it, {example}, or pass the module: load_model(module, {written}."
         if found:
-            raise ModelError(
-                f"{path.name} fits {' and '.join(repr(name) for name in found)} alike.",
-                remedy=f"Name the architecture: load_model({found[0]!r}, weights={str(path)!r}).",
-                code="architecture-unknown",
-            )
-        raise ModelError(
-            f"{path.name} does not say which architecture its weights are for.",
-            remedy=f"Name it, {example}, or pass the module: load_model(module, "
-            f"weights={str(path)!r}).",
-            code="architecture-unknown",
-        )
+            message = f"{path.name} fits {' and '.join(repr(name) for name in found)} alike."
+            remedy = f"Name the architecture: load_model({found[0]!r}, {written}."
+        raise ModelError(message, remedy=remedy, code="architecture-unknown")
 
 
 def _noted(loaded: LoadedModel, sentence: str) -> LoadedModel:
@@ -103,16 +97,16 @@ def _stated(content: Any) -> Iterator[str]:
                 yield value
 
 
-def _fitting(content: Any, stem: str) -> list[str]:
+def _fitting(given: Checkpoint, stem: str) -> list[str]:
     """Torchvision's architectures with a checkpoint's names and shapes: of one family alone."""
     known = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
     likely = closest(stem.lower(), [arch.name for arch in known], 5)
     families: dict[str, list[TorchvisionArchitecture]] = {}
     for arch in sorted(known, key=lambda arch: arch.name not in likely):
         families.setdefault(arch.family, []).append(arch)
-    for family in families.values() if find_weights(content, {}) else ():
-        if shares_names(family[0], content):
-            found = [arch.name for arch in family if fits(arch, content)]
+    for family in families.values() if find_weights(given, {}) else ():
+        if shares_names(family[0], given):
+            found = [arch.name for arch in family if fits(arch, given)]
             if found:
                 return found
     return []

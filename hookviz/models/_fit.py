@@ -3,11 +3,17 @@
 The rule: what ``load_state_dict(strict=True)`` of that very module takes, is taken. Only the module
 knows its older versions, renamed parameters, hooks, packed and lazy values. Matching by prefix,
 wrapping and number of classes comes after that failed; a failed try touches nothing but a copy.
+
+No wrapping is looked for in a fixed list: every mapping with tensors is tried with every prefix
+that occurs, and what fits the model best comes first. The list only settles ties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +25,6 @@ from hookviz._text import error_text
 from hookviz.errors import ModelError, WeightsError
 from hookviz.models._checkpoint import Checkpoint
 from hookviz.models._modules import MOST_CLASSES, Values, copy_module, last_layer
-from hookviz.models._state_dict import Selection, Shapes, find_weights, shape_of, with_versions
 
 if TYPE_CHECKING:
     from hookviz.models._loaded_model import Architecture
@@ -34,7 +39,26 @@ _HEADS = frozenset(
     ["fc", "classifier", "head", "heads", "last_linear", "logits", "aux1", "aux2", "AuxLogits",
      "projector", "projection_head", "aux_classifier", "head_dist"]
 )  # fmt: skip
+_AUXILIARY = {"aux_logits": ("aux1.", "AuxLogits."), "aux_loss": ("aux_classifier.",)}
 _BROKEN = "NaN or infinite values"
+
+Shapes = Mapping[str, tuple[int, ...] | None]
+"""Shapes by the names of a model's state dict; None for what is no tensor, or a lazy one."""
+
+# Between equals: a training script's usual name for the weights first, averages last.
+_PREFERRED = (
+    "", "state_dict", "model_state_dict", "model", "net", "network", "module", "weights", "params",
+    "student", "ema", "model_ema", "ema_state_dict", "state_dict_ema", "params_ema", "teacher",
+)  # fmt: skip
+# Put into names by wrappers at any depth: torch.compile, DeepSpeed, FSDP, checkpointing.
+_WRAPPERS = re.compile(
+    r"(?<![^.])(_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+# torchvision's and others' first DenseNets wrote "norm.1" for "norm1".
+_OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
+_DEPTH = 4
+_PLACES = ("args", "hyper_parameters", "config", "cfg", "meta", "opt")
+_NAMES = ("class_names", "classes", "categories", "class_to_idx", "idx_to_class", "labels")
 
 Convert = Callable[[nn.Module, Mapping[str, Any]], Mapping[str, Any]]
 
@@ -156,6 +180,192 @@ class MismatchError(WeightsError):
         self.report = report
 
 
+# --- weights in a file ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Values of a checkpoint under the model's names.
+
+    Attributes:
+        source: The file's name, or "state dict".
+        wrapping: Dotted path of the mapping in the file; "" for the top.
+        prefix: What was taken off its names.
+        values: Tensors, and what else the model keeps in its state dict, by the model's own names;
+            names that the model does not know stay as they are. The versions of the modules that
+            were saved are with them, as torch keeps them.
+        ignored: Names without the prefix, and values that do not belong to a state dict.
+        score: How well the values fit the model.
+        others: Other mappings or prefixes of the same file that fit equally well.
+    """
+
+    source: str
+    wrapping: str
+    prefix: str
+    values: Mapping[str, Any]
+    ignored: tuple[str, ...] = ()
+    score: int = 0
+    others: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors among the values, but for lazy ones."""
+        return {n: v for n, v in self.values.items() if shape_of(v) is not None}
+
+
+def with_versions(
+    values: Mapping[str, Any], metadata: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """A state dict with the versions of its modules' classes, as torch keeps them."""
+    state: Any = OrderedDict(values)
+    if metadata is not None:
+        state._metadata = metadata  # noqa: SLF001 - torch's name for the versions
+    return state  # type: ignore[no-any-return] # an OrderedDict with one attribute more
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """A tensor's shape; None for what is none, or is a lazy one that has no shape yet."""
+    return tuple(value.shape) if isinstance(value, Tensor) and not is_lazy(value) else None
+
+
+def find_weights(given: Checkpoint, target: Shapes) -> list[Selection]:
+    """The parts of a checkpoint that may be a model's weights, the best first.
+
+    Args:
+        given: The checkpoint.
+        target: What the model's state dict holds.
+
+    Returns:
+        Empty where there is no mapping with tensors at all.
+    """
+    own = _own_names(target)
+    others = {name.rpartition(".")[2] for name, shape in target.items() if shape is None}
+    found: list[tuple[tuple[int, int, int], Selection]] = []
+    for place, (path, mapping) in enumerate(_mappings(given.content)):
+        values: dict[str, Any] = {}
+        rest = []
+        for name, value in mapping.items():
+            kept = isinstance(value, Tensor) or str(name).rpartition(".")[2] in others
+            if isinstance(name, str) and kept:
+                values[_plain(name)] = value
+            elif not isinstance(value, Tensor | Mapping):
+                rest.append(str(name))
+        last = path.rpartition(".")[2]
+        rank = _PREFERRED.index(last) if last in _PREFERRED else len(_PREFERRED)
+        for prefix in _prefixes(values, own):
+            inside = {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
+            chosen: Mapping[str, Any] = {own.get(n, n): value for n, value in inside.items()}
+            score = sum(
+                3 if target[name] in (None, shape_of(value)) else 1
+                for name, value in chosen.items()
+                if name in target
+            )
+            outside = (*(name for name in values if not name.startswith(prefix)), *rest)
+            chosen = with_versions(chosen, _versions(mapping, prefix))
+            selection = Selection(given.name, path, prefix, chosen, outside, score)
+            found.append(((-score, rank, place), selection))
+    best = [selection for _, selection in sorted(found, key=lambda entry: entry[0])]
+    if best and best[0].score:
+        equals = [other for other in best[1:] if other.score == best[0].score]
+        labels = (o.wrapping + (f" ({o.prefix})" if o.prefix else "") for o in equals)
+        best[0] = replace(best[0], others=tuple(labels))
+    return best
+
+
+def _versions(mapping: Mapping[Any, Any], prefix: str) -> dict[str, Any] | None:
+    """Torch's ``_metadata`` of a state dict, its names changed as those of the values are."""
+    saved = getattr(mapping, "_metadata", None)
+    if not isinstance(saved, Mapping):
+        return None
+    plain = {_plain(f"{name}." if name else ""): value for name, value in saved.items()}
+    return {
+        name.removeprefix(prefix).removesuffix("."): value
+        for name, value in plain.items()
+        if name.startswith(prefix)
+    }
+
+
+def _plain(name: str) -> str:
+    return _OLD_DENSENET.sub(r"\1\2", _WRAPPERS.sub("", name))
+
+
+def _own_names(target: Mapping[str, Any]) -> dict[str, str]:
+    """The model's names by what they are without wrappers (DataParallel's "module." too)."""
+    plain = {_WRAPPERS.sub("", name): name for name in target}
+    if plain and all(name.startswith("module.") for name in plain):
+        plain = {name.removeprefix("module."): own for name, own in plain.items()}
+    return plain
+
+
+def _mappings(
+    content: Any, path: str = "", depth: int = 0
+) -> Iterator[tuple[str, Mapping[Any, Any]]]:
+    """Every mapping with tensors in it, outer ones first."""
+    if not isinstance(content, Mapping) or depth > _DEPTH:
+        return
+    if any(isinstance(v, Tensor) and isinstance(n, str) for n, v in content.items()):
+        yield path, content
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _mappings(value, f"{path}.{name}" if path else str(name), depth + 1)
+
+
+def _prefixes(values: Mapping[str, Any], own: Mapping[str, str]) -> list[str]:
+    """The prefixes under which names of the model occur, the commonest first; at least ""."""
+    found: Counter[str] = Counter()
+    for name in values:
+        start = 0
+        for _ in range(_DEPTH + 1):
+            if name[start:] in own:
+                found[name[:start]] += 1
+            dot = name.find(".", start)
+            if dot < 0:
+                break
+            start = dot + 1
+    wrapped = bool(values) and all(name.startswith("module.") for name in values)
+    return [prefix for prefix, _ in found.most_common(4)] or ["module." if wrapped else ""]
+
+
+def tables(content: Any) -> Iterator[Mapping[str, Any]]:
+    """A checkpoint, and what it keeps beside the weights: arguments, configs, hyperparameters."""
+    if isinstance(content, Mapping):
+        for place in (content, *(content.get(key) for key in _PLACES)):
+            yield place if isinstance(place, Mapping) else getattr(place, "__dict__", {})
+
+
+def class_names(content: Any, count: int | None) -> tuple[str, ...]:
+    """Class names that a checkpoint carries beside its weights.
+
+    Args:
+        content: What the file holds.
+        count: How many the model has; other numbers are not taken.
+
+    Returns:
+        () where there are none.
+    """
+    for table in tables(content):
+        for key in _NAMES:
+            names = as_names(table.get(key))
+            if names and len(names) == count:
+                return names
+    return ()
+
+
+def as_names(value: Any) -> tuple[str, ...]:
+    """Names in the order of their numbers: of a list, or a table of names or numbers; else ()."""
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
+        return ()
+    if all(isinstance(number, int) for number in value.values()):
+        value = {number: name for name, number in value.items()}
+    ordered = [value.get(i, value.get(str(i))) for i in range(len(value))]
+    return tuple(ordered) if all(isinstance(name, str) for name in ordered) else ()
+
+
+# --- a model for them ---------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A filled module, and what is said of it.
@@ -198,7 +408,7 @@ def fit_builder(
     fitted = _load_own(fresh, given, state, what.name, what.convert)
     if fitted is None:
         head = _head_names(what, _shapes(state), options)
-        report = _compare(selection, state, given.name, what.name, head)
+        report = _compare(selection, state, what.name, head)
         _refuse(report, strict, lambda: _advice(what, given))
         module = fresh("random" if report.missing else "any")
         fitted = _load_matched(module, selection, report)
@@ -226,19 +436,19 @@ def _options(
         options = {**hints, **options}
 
 
-def shares_names(what: Architecture, content: Any) -> bool:
+def shares_names(what: Architecture, given: Checkpoint) -> bool:
     """Whether a checkpoint shares names with an architecture, as all of its family do."""
-    shapes = dict.fromkeys(_state(what, {}))
-    found = [set(selection.values) for selection in find_weights(content, shapes)[:1]]
-    return any(3 * len(names & set(shapes)) >= min(len(names), len(shapes)) for names in found)
+    names = _state(what, {}).keys()
+    found = find_weights(given, dict.fromkeys(names))
+    known = set(found[0].values) if found else set()
+    return bool(known) and 3 * len(known & names) >= min(len(known), len(names))
 
 
-def fits(what: Architecture, content: Any) -> bool:
+def fits(what: Architecture, given: Checkpoint) -> bool:
     """Whether a checkpoint has an architecture's names and shapes; the number of classes is free.
 
     Nothing is built but layouts without memory.
     """
-    given = Checkpoint(content, "")
     try:
         state = _state(what, {})
         known = _best(given, state).values.keys() & state
@@ -247,8 +457,7 @@ def fits(what: Architecture, content: Any) -> bool:
         options, state, selection = _options(what, given)
     except ModelError:
         return False
-    head = _head_names(what, _shapes(state), options)
-    report = _compare(selection, state, "", what.name, head)
+    report = _compare(selection, state, what.name, _head_names(what, _shapes(state), options))
     return not report.faults and not report.missing
 
 
@@ -289,7 +498,7 @@ def fit_module(original: nn.Module, given: Checkpoint, name: str, *, strict: boo
         classes = _resize(module, last, selection)
         state = dict(module.state_dict())
         head = frozenset(n for n in state if last and n.startswith(f"{last}."))
-        report = _compare(selection, state, given.name, name, head)
+        report = _compare(selection, state, name, head)
         _refuse(report, strict, lambda: "")
         fitted = _load_matched(module, selection, replace(report, classes=classes))
     return replace(fitted, classes=last_layer(fitted.module)[1])
@@ -315,12 +524,12 @@ def _load_own(
         convert: See `Architecture`.
     """
     content = given.content
-    found = find_weights(content, _shapes(state))
+    found = find_weights(given, _shapes(state))
     tries = [s for s in found[:_TRIES] if 2 * s.score >= found[0].score]
     if isinstance(content, Mapping) and not (found and found[0].wrapping):
         # As it is, with all that it holds: its own names may all be others than the model's.
-        metadata = getattr(content, "_metadata", None)
-        whole = Selection("", "", dict(content), metadata, (), 0)
+        values = with_versions(content, getattr(content, "_metadata", None))
+        whole = Selection(given.name, "", "", values)
         if all(whole.values.keys() != s.values.keys() for s in tries):
             tries.append(whole)
     for selection in tries:
@@ -331,23 +540,15 @@ def _load_own(
             if _other_kinds(selection, module, state):
                 break
             try:
-                values = selection.state_dict()
+                values = copy.copy(selection.values)
                 _fill(module, values if change is None else change(module, values), strict=True)
             except Exception:  # noqa: BLE001, S112 - modules raise whatever they like; the comparison says what is wrong
                 continue
-            notes = _notes(selection, state)
+            report = _report(selection, state, name, matched=tuple(module.state_dict()))
             renamed = tuple(key for key in selection.values if key not in state)
             if renamed:
-                notes += (f"older names, converted by the model itself: {_some(renamed)}",)
-            report = WeightsReport(
-                source=given.name,
-                model=name,
-                wrapping=selection.wrapping,
-                prefix=selection.prefix,
-                matched=tuple(module.state_dict()),
-                ignored=selection.ignored,
-                notes=notes,
-            )
+                older = f"older names, converted by the model itself: {_some(renamed)}"
+                report = replace(report, notes=(*report.notes, older))
             return _fitted(module, report)
     return None
 
@@ -388,7 +589,7 @@ def _fitted(module: nn.Module, report: WeightsReport) -> Fitted:
 
 
 def _best(given: Checkpoint, state: Mapping[str, Any]) -> Selection:
-    found = find_weights(given.content, _shapes(state))
+    found = find_weights(given, _shapes(state))
     if not found:
         raise WeightsError(
             f"{given.name} holds no named weights (a {type(given.content).__name__} without a dict "
@@ -411,10 +612,9 @@ def _hints(
     if not options.get("num_classes"):
         classes = _classes(what.default_classes, names, shapes)
         found |= {} if classes is None else {"num_classes": classes}
-    if "aux_logits" in what.options:
-        found["aux_logits"] = any(n.startswith(("aux1.", "AuxLogits.")) for n in names)
-    if "aux_loss" in what.options:
-        found["aux_loss"] = any(n.startswith("aux_classifier.") for n in names)
+    for option, heads in _AUXILIARY.items():
+        if option in what.options:
+            found[option] = any(n.startswith(heads) for n in names)
     table = names.get("encoder.pos_embedding")
     if "image_size" in what.options and table is not None and table.ndim == 3:
         patch = (shapes.get("conv_proj.weight") or (0, 0, 16, 16))[-1]
@@ -455,9 +655,9 @@ def _head_names(what: Architecture, shapes: Shapes, options: Mapping[str, Any]) 
 
 def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     """Give the last layer the file's number of outputs; None where it has it already."""
-    weight = selection.tensors.get(f"{last}.weight") if last else None
-    layer = module.get_submodule(last) if last else None
-    if weight is None or not isinstance(layer, nn.Linear | nn.Conv2d):
+    weight = selection.tensors.get(f"{last}.weight")
+    layer: Any = module.get_submodule(last)
+    if weight is None:
         return None
     own = layer.weight
     count = int(weight.shape[0]) if weight.ndim else 0
@@ -466,26 +666,32 @@ def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     layer.weight = nn.Parameter(own.new_empty(weight.shape), requires_grad=own.requires_grad)
     if layer.bias is not None:
         layer.bias = nn.Parameter(layer.bias.new_empty(count))
-    if isinstance(layer, nn.Linear):
-        layer.out_features = count
-    else:
-        layer.out_channels = count
+    setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", count)
     return count
 
 
+def _report(
+    selection: Selection, state: Mapping[str, Any], name: str, **facts: Any
+) -> WeightsReport:
+    return WeightsReport(
+        source=selection.source,
+        model=name,
+        wrapping=selection.wrapping,
+        prefix=selection.prefix,
+        ignored=selection.ignored,
+        notes=_notes(selection, state),
+        **facts,
+    )
+
+
 def _compare(
-    selection: Selection,
-    state: Mapping[str, Any],
-    source: str,
-    name: str,
-    head: frozenset[str],
+    selection: Selection, state: Mapping[str, Any], name: str, head: frozenset[str]
 ) -> WeightsReport:
     """Put a checkpoint beside a model.
 
     Args:
         selection: The checkpoint's tensors under the model's names.
         state: The model's own state dict; meta tensors will do.
-        source: The file's name.
         name: The model's name.
         head: Names of the classifier's tensors.
     """
@@ -502,18 +708,15 @@ def _compare(
     fitting = {n.partition(".")[0] for n in state if n in given and n not in bad}
     absent = {n for n in missing if n.partition(".")[0] in _HEADS - fitting}
     foreign = {n for n in unexpected if n.partition(".")[0] in _HEADS}
-    return WeightsReport(
-        source=source,
-        model=name,
-        wrapping=selection.wrapping,
-        prefix=selection.prefix,
+    return _report(
+        selection,
+        state,
+        name,
         matched=tuple(n for n in state if n in given and n not in bad),
         missing=missing,
         unexpected=unexpected,
         mismatched=bad,
-        ignored=selection.ignored,
         head=(head | absent | foreign).intersection((*missing, *unexpected)),
-        notes=_notes(selection, state),
     )
 
 
@@ -538,26 +741,22 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _notes(selection: Selection, state: Mapping[str, Any]) -> tuple[str, ...]:
-    notes = []
-    if selection.others:
-        notes.append(f"the file also holds {', '.join(selection.others[:4])}")
-    used = {
-        n: v
-        for n, v in selection.tensors.items()
-        if shape_of(state.get(n)) is not None and v.is_floating_point() and _fits(v, state[n])
+    kinds, broken = set(), []
+    for name, value in selection.tensors.items():
+        own: Any = state.get(name)
+        if shape_of(own) is None or not value.is_floating_point() or not _fits(value, own):
+            continue
+        if value.dtype != own.dtype:
+            kinds.add(str(value.dtype).removeprefix("torch."))
+        # Types of 8 bits know no isfinite of their own.
+        if not torch.isfinite(value if value.element_size() > 1 else value.float()).all():
+            broken.append(name)
+    found = {
+        f"the file also holds {', '.join(selection.others[:4])}": selection.others,
+        f"{', '.join(sorted(kinds))} values converted to the model's dtype": kinds,
+        f"{_BROKEN} in {_some(broken)}": broken,
     }
-    kinds = {
-        str(v.dtype).removeprefix("torch.") for n, v in used.items() if v.dtype != state[n].dtype
-    }
-    if kinds:
-        notes.append(f"{', '.join(sorted(kinds))} values converted to the model's dtype")
-    # Types of 8 bits know no isfinite of their own.
-    wide = {n: v if v.element_size() > 1 else v.float() for n, v in used.items()}
-    broken = [n for n, v in wide.items() if not bool(torch.isfinite(v).all())]
-    if broken:
-        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
-        notes.append(f"{_BROKEN} in {', '.join(broken[:3])}{more}")
-    return tuple(notes)
+    return tuple(note for note, there in found.items() if there)
 
 
 def _refuse(report: WeightsReport, strict: bool, advice: Callable[[], str]) -> None:
@@ -567,7 +766,7 @@ def _refuse(report: WeightsReport, strict: bool, advice: Callable[[], str]) -> N
 
 def _advice(what: Architecture, given: Checkpoint) -> str:
     """Names a sibling of the architecture that the checkpoint fits."""
-    name = next((other.name for other in what.siblings() if fits(other, given.content)), "")
+    name = next((other.name for other in what.siblings() if fits(other, given)), "")
     return f"It fits '{name}'." if name else ""
 
 
@@ -599,5 +798,5 @@ def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
         )
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -11,11 +11,10 @@ from torch import nn
 from hookviz.errors import ModelError, WeightsError
 from hookviz.images import Preprocessing
 from hookviz.models._checkpoint import open_checkpoint
-from hookviz.models._fit import fit_module
+from hookviz.models._fit import as_names, class_names, fit_module
 from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request
 from hookviz.models._model_inputs import infer_task, is_hugging_face, unwrapped
-from hookviz.models._state_dict import as_names, class_names
 
 
 class OwnModule(ModelSource):
@@ -46,9 +45,7 @@ class OwnModule(ModelSource):
         name = type(inner).__name__
         labels = getattr(getattr(inner, "config", None), "id2label", None)  # Hugging Face's
         names = tuple(request.categories or ()) or as_names(labels)
-        preprocess, note = None, ""
-        if request.preprocess is None:
-            preprocess, note = _assumed(inner)
+        preprocess, note = _assumed(inner) if request.preprocess is None else (None, "")
         loaded = LoadedModel(
             module=model,
             name=name,

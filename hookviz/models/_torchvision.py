@@ -48,7 +48,7 @@ class TorchvisionArchitecture(Architecture):
     Attributes:
         family: The module of torchvision that the builder is from.
         members: Torchvision's weights, as members of its enum, DEFAULT first.
-        default: The member that torchvision calls DEFAULT; None where there are no weights.
+        default: The member that torchvision calls DEFAULT.
     """
 
     library = "torchvision"
@@ -57,19 +57,12 @@ class TorchvisionArchitecture(Architecture):
         self.name = name
         self.family = str(tv.get_model_builder(name).__module__)
         self.task = task_of(self.family)
-        enum = tv.get_model_weights(name)
-        default: Any = getattr(enum, "DEFAULT", None)
-        self.default = default
-        self.members: list[Any] = sorted(enum, key=lambda member: member is not default)
-        if default is not None:
-            self.names, self.names_of = categories_of(default), f"torchvision's {default.name}"
-        self.default_classes = {"optical_flow": None, "detection": 91, "segmentation": 21}.get(
-            self.task, 1000
-        )
-        if name.startswith("keypointrcnn"):
-            self.default_classes = 2
-        elif name.startswith(("swin3d", "mvit", "r3d", "mc3", "r2plus1d", "s3d")):
-            self.default_classes = 400
+        enum: Any = tv.get_model_weights(name)
+        self.default = enum.DEFAULT
+        self.members: list[Any] = sorted(enum, key=lambda member: member is not enum.DEFAULT)
+        self.names = categories_of(self.default)
+        self.names_of = f"torchvision's {self.default.name}"
+        self.default_classes = len(self.names) or None
         if self.task == "segmentation" and not name.startswith("lraspp"):
             self.options = frozenset({"aux_loss"})
         elif name.endswith(("googlenet", "inception_v3")):
@@ -84,7 +77,7 @@ class TorchvisionArchitecture(Architecture):
             options["weights_backbone"] = None
         if weights is None and self.name.endswith(("googlenet", "inception_v3")):
             options.setdefault("init_weights", True)  # as by default, but without its warning
-        if weights is None and "image_size" in self.options and self.default is not None:
+        if weights is None and "image_size" in self.options:
             # Of the size that the preprocessing shown ends in.
             options.setdefault("image_size", self.default.meta["min_size"][0])
         builder = tv.get_model_builder(self.name)
@@ -96,8 +89,6 @@ class TorchvisionArchitecture(Architecture):
 
     def preprocessing(self, module: nn.Module) -> Any:
         """The default weights' preprocessing, ending in the one size that the module takes."""
-        if self.default is None:
-            return None
         preset, size = self.default.transforms(), fixed_size(module)
         if size is None or list(getattr(preset, "crop_size", size)) in ([size[0]], list(size)):
             return preset
@@ -128,8 +119,7 @@ class TorchvisionArchitecture(Architecture):
         given = str(weights) if plain else type(weights).__name__
         owner, _, asked = given.rpartition(".")
         by_name = {member.name: member for member in tv.get_model_weights(self.name)}
-        if self.default is not None:
-            by_name["DEFAULT"] = self.default
+        by_name["DEFAULT"] = self.default
         if asked.upper() in by_name and owner in ("", *(type(m).__name__ for m in self.members)):
             return by_name[asked.upper()]
         raise WeightsError(
@@ -155,29 +145,23 @@ class TorchvisionArchitecture(Architecture):
             return self._bundled()
         else:
             member = self.find_member(request.weights)
-        if member is None:
-            raise WeightsError(
-                f"torchvision has no weights for '{self.name}'.",
-                remedy="Pass a file with weights='…', or weights=None for an untrained model.",
-                code="no-weights",
-            )
         state = fetch_state(str(member.url), progress=request.progress, cancelled=request.cancelled)
         return self.with_member(member, self.build_filled(member, state))
 
-    def with_member(self, member: Any, module: nn.Module) -> LoadedModel:
-        """The model with a module that holds a member's weights."""
-        names, missing = categories_of(member), ""
-        if not names and self.task in ("classification", "video"):
+    def with_member(self, member: Any, module: nn.Module, **facts: Any) -> LoadedModel:
+        """The model with a module that holds a member's weights; ``facts`` are of `LoadedModel`."""
+        missing = ""
+        if not categories_of(member) and self.task in ("classification", "video"):
             missing = f"No classifier: the weights {member.name} have none that was trained."
-        return self.loaded(
-            module,
-            member.name,
-            preprocess=member.transforms(),
-            categories=names,
-            note=missing,
-            documentation=documentation(member),
-            no_classifier=missing,
-        )
+        known = {
+            "weights": member.name,
+            "preprocess": member.transforms(),
+            "categories": categories_of(member),
+            "note": missing,
+            "documentation": documentation(member),
+            "no_classifier": missing,
+        }
+        return self.loaded(module, **{**known, **facts})
 
     def _bundled(self, note: str = "") -> LoadedModel:
         if self.name != _BUNDLED_MODEL:
@@ -191,18 +175,16 @@ class TorchvisionArchitecture(Architecture):
 
         module = build(features, "none")
         module.load_state_dict(_read_bundled(), assign=True)
-        member = tv.VGG16_Weights.IMAGENET1K_FEATURES
         missing = (
             "No classifier: these are VGG16's convolutional layers alone. For the full model with "
             "predictions use weights='DEFAULT' (a download of "
-            f"{self.members[0].meta['_file_size']:.0f} MB)."
+            f"{self.default.meta['_file_size']:.0f} MB)."
         )
-        return self.loaded(
+        return self.with_member(
+            tv.VGG16_Weights.IMAGENET1K_FEATURES,
             module,
-            BUNDLED_NAME,
-            preprocess=member.transforms(),
+            weights=BUNDLED_NAME,
             note=note + missing,
-            documentation=documentation(member),
             task="features",
             no_classifier=missing,
             partial=True,
@@ -356,7 +338,7 @@ class Torchvision(ModelSource):
     def is_local(self, name: str) -> bool:
         """Whether the default weights are in torch's cache, or others ship with hookviz."""
         arch = TorchvisionArchitecture(_plain(name))
-        cached = bool(arch.members) and (cache_folder() / file_of(arch.default)).is_file()
+        cached = (cache_folder() / file_of(arch.default)).is_file()
         return cached or arch.name == _BUNDLED_MODEL
 
     def recall(self, weights: str) -> str | None:

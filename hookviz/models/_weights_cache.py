@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import http.client
 import os
-import queue
 import re
 import shutil
 import threading
@@ -94,7 +93,7 @@ def download(
             shutil.copyfile(target, partial)
         else:
             partial.touch(exist_ok=False)
-        with _reporting(progress, target.name) as report:
+        with _shown(progress, target.name) as report:
             hash_ = expected_hash(target.name)
             _fetch_checked(url, partial, hash_, report, cancelled or (lambda: False))
         partial.replace(target)
@@ -138,8 +137,9 @@ def _fetch(url: str, partial: Path, report: _Report, cancelled: Callable[[], boo
     """All bytes of the file, over as many connections as it takes."""
     for attempt in range(1, ATTEMPTS + 1):
         before = partial.stat().st_size
+        connection = _Connection(url, partial)
         try:
-            _fetch_once(url, partial, report, cancelled)
+            connection.watch(report, cancelled)
         except _BrokenError as error:
             # A first connection that fails is "offline" and said at once; later ones are tried
             # again as long as each brings something.
@@ -150,110 +150,118 @@ def _fetch(url: str, partial: Path, report: _Report, cancelled: Callable[[], boo
             time.sleep(_PAUSE)
         else:
             return
+        finally:
+            connection.gone.set()
 
 
-def _fetch_once(url: str, partial: Path, report: _Report, cancelled: Callable[[], bool]) -> None:
-    have = partial.stat().st_size
-    headers = {"User-Agent": "hookviz", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - https of torchvision's enums or what the user set in its place
-    with _connection(request) as pieces:
+class _Connection(threading.Thread):
+    """Writes what a server sends behind what a file has.
+
+    Looking up a name has no time limit of its own, and no blocking read can be cancelled, so a
+    daemon thread does both; it is left behind where it hangs, and writes nothing more.
+    """
+
+    def __init__(self, url: str, partial: Path) -> None:
+        super().__init__(name="hookviz-download", daemon=True)
+        self.url, self.partial = url, partial
+        self.done, self.total = partial.stat().st_size, 0
+        self.answered = False
+        self.gone = threading.Event()
+        self.error: Exception | None = None
+
+    def watch(self, report: _Report, cancelled: Callable[[], bool]) -> None:
+        """Wait for the last byte, looking out for a cancel and for silence."""
+        self.start()
+        seen, since, alive = -1, time.monotonic(), True
+        while alive:
+            self.join(_REPORT_SECONDS)
+            alive = self.is_alive()
+            if cancelled():
+                raise RunCancelled("The download was cancelled; nothing was kept.")
+            limit = STALL_SECONDS if self.answered else CONNECT_SECONDS
+            if self.answered and self.done != seen:
+                seen, since = self.done, time.monotonic()
+                report(self.done, self.total)
+            elif alive and time.monotonic() - since > limit:
+                what = f"{self._broke()}, nothing more came" if self.answered else "no answer"
+                raise _BrokenError(f"{what} within {limit:g} seconds")
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        """Fetch in the thread, and keep what goes wrong for the one who waits."""
         try:
-            answer = _next(pieces, CONNECT_SECONDS, cancelled)
+            self._receive()
+        except Exception as error:  # noqa: BLE001 - raised by `watch`
+            self.error = error
+
+    def _broke(self) -> str:
+        return f"the connection broke at {self.done} of {self.total or 'unknown'} bytes"
+
+    def _receive(self) -> None:
+        have = self.done
+        headers = {"User-Agent": "hookviz", "Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
+        request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 - https of torchvision's enums or what the user set in its place
+        try:
+            answer = urllib.request.urlopen(request, timeout=STALL_SECONDS)  # noqa: S310 - as above
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416:
                 return  # nothing after what is there; the hash will tell
             raise _RefusedError(f"the server answered {error.code} {error.reason}") from None
-        resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-        done = have if answer.status == 206 and resumed else 0
-        length = answer.headers.get("Content-Length") or ""
-        total = done + int(length) if length.isdigit() else 0
-        if answer.headers.get_content_type() == "text/html":
-            raise _RefusedError("the server answered with a web page instead of the file")
-        free = shutil.disk_usage(partial.parent).free
-        if total - done > free:
-            raise _RefusedError(f"it needs {bytes_text(total)} and {bytes_text(free)} are free")
-        why = ""
-        with partial.open("r+b") as file:
-            file.truncate(done)
-            file.seek(done)
-            try:
-                while piece := _next(pieces, STALL_SECONDS, cancelled):
-                    file.write(piece)
-                    done += len(piece)
-                    report(done, total)
-            except _BrokenError as error:
-                why = f" ({error})"
-        if why or done < total:
-            where = f"{done} of {total or 'unknown'} bytes"
-            raise _BrokenError(f"the connection broke at {where}{why}")
-
-
-@contextlib.contextmanager
-def _connection(request: urllib.request.Request) -> Iterator[queue.Queue[Any]]:
-    """A queue of what a server sends: its answer, then pieces, then b""; or an exception.
-
-    Looking up a name has no time limit of its own, and no blocking read can be cancelled, so a
-    daemon thread does both; it is left behind where it hangs.
-    """
-    pieces: queue.Queue[Any] = queue.Queue(maxsize=16)
-    gone = threading.Event()
-
-    def stream() -> None:
-        try:
-            with urllib.request.urlopen(request, timeout=STALL_SECONDS) as answer:  # noqa: S310 - see _fetch_once
-                pieces.put(answer)
-                piece = b"?"
-                while piece and not gone.is_set():
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            why = getattr(reason, "strerror", None) or reason
+            raise _BrokenError(f"no connection ({why})") from None
+        with answer:
+            resumed = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+            self.done = have if answer.status == 206 and resumed else 0
+            length = answer.headers.get("Content-Length") or ""
+            self.total = self.done + int(length) if length.isdigit() else 0
+            if answer.headers.get_content_type() == "text/html":
+                raise _RefusedError("the server answered with a web page instead of the file")
+            free = shutil.disk_usage(self.partial.parent).free
+            if self.total - self.done > free:
+                needed = bytes_text(self.total)
+                raise _RefusedError(f"it needs {needed} and {bytes_text(free)} are free")
+            self.answered = True
+            piece = b"?"
+            while piece:
+                try:
                     piece = answer.read1(_PIECE)
-                    pieces.put(piece)
-        except Exception as error:  # noqa: BLE001 - handed to the waiting thread
-            pieces.put(error)
-
-    threading.Thread(target=stream, name="hookviz-download", daemon=True).start()
-    try:
-        yield pieces
-    finally:
-        gone.set()
-        with contextlib.suppress(queue.Empty):  # the thread must not wait for room
-            while True:
-                pieces.get_nowait()
-
-
-def _next(pieces: queue.Queue[Any], seconds: float, cancelled: Callable[[], bool]) -> Any:
-    """The next item of a connection, waited for while looking out for a cancel."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if cancelled():
-            raise RunCancelled("The download was cancelled; nothing was kept.")
-        try:
-            item = pieces.get(timeout=0.05)
-        except queue.Empty:
-            continue
-        if isinstance(item, OSError | http.client.HTTPException | ValueError) and not isinstance(
-            item, urllib.error.HTTPError
-        ):
-            reason = getattr(item, "reason", item)
-            raise _BrokenError(f"no connection ({getattr(reason, 'strerror', None) or reason})")
-        if isinstance(item, Exception):
-            raise item
-        return item
-    raise _BrokenError(f"no answer within {seconds:g} seconds")
+                except (OSError, http.client.HTTPException) as error:
+                    raise _BrokenError(f"{self._broke()} ({error})") from None
+                if self.gone.is_set():
+                    return
+                # Opened for each piece: a file left open could not be removed on every system.
+                with self.partial.open("r+b") as file:
+                    file.truncate(self.done)
+                    file.seek(self.done)
+                    self.done += file.write(piece)
+        if self.done < self.total:
+            raise _BrokenError(self._broke())
 
 
 def reachable(url: str) -> bool:
-    """Whether a server answers, whatever it says; asked as downloads are."""
-    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
-    try:
-        with _connection(request) as pieces:
-            _next(pieces, CONNECT_SECONDS, lambda: False)
-    except urllib.error.HTTPError as error:
-        error.close()
-    except _BrokenError:
-        return False
-    return True
+    """Whether a server answers, whatever it says; asked in a thread as downloads are."""
+    answers = []
+
+    def ask() -> None:
+        try:
+            request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
+            urllib.request.urlopen(request, timeout=CONNECT_SECONDS).close()  # noqa: S310 - as above
+        except urllib.error.HTTPError as error:
+            error.close()
+        except (OSError, http.client.HTTPException, ValueError):
+            return
+        answers.append(True)
+
+    thread = threading.Thread(target=ask, name="hookviz-knock", daemon=True)
+    thread.start()
+    thread.join(CONNECT_SECONDS)
+    return bool(answers)
 
 
 def mirrored(url: str) -> str:
@@ -270,33 +278,22 @@ def mirrored(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _reporting(progress: bool | Progress, name: str) -> Iterator[_Report]:
-    """A callable that is cheap to call for every piece."""
+def _shown(progress: bool | Progress, name: str) -> Iterator[_Report]:
+    """What to call with the bytes done and in all: the user's callable, or a bar on stderr."""
     bar: Any = None
-    last = 0.0
-    state = (0, 0)
 
-    def tell() -> None:
+    def show(done: int, total: int) -> None:
         nonlocal bar
-        done, total = state
         if callable(progress):
             progress(done, total, name)
-        elif progress and done:
-            if bar is None:  # not before something arrives: offline shows a sentence, no bar
+        elif progress:
+            if bar is None:
                 bar = tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=name)
             bar.total = total or None
             bar.update(done - bar.n)
 
-    def report(done: int, total: int) -> None:
-        nonlocal last, state
-        state = (done, total)
-        if time.monotonic() - last >= _REPORT_SECONDS:
-            last = time.monotonic()
-            tell()
-
     try:
-        yield report
-        tell()
+        yield show
     finally:
         if bar is not None:
             bar.close()
@@ -364,16 +361,12 @@ def file_hash(path: Path, cancelled: Callable[[], bool] | None = None) -> str:
     return _checked[key]
 
 
-def hash_matches(path: Path, cancelled: Callable[[], bool] | None = None) -> bool:
-    """Whether a file is what its name says; True where the name carries no hash."""
-    expected = expected_hash(path.name)
-    return not expected or file_hash(path, cancelled).startswith(expected)
-
-
 def is_whole(path: Path, cancelled: Callable[[], bool] | None = None) -> bool:
-    """Whether a file is there, has something in it, and its hash is right."""
+    """Whether a file is there, has something in it, and its hash is what its name says, if any."""
     try:
-        return path.is_file() and path.stat().st_size > 0 and hash_matches(path, cancelled)
+        expected = expected_hash(path.name)
+        there = path.is_file() and path.stat().st_size > 0
+        return there and (not expected or file_hash(path, cancelled).startswith(expected))
     except OSError:
         return False
 
@@ -383,7 +376,7 @@ def fetch_state(
     *,
     progress: bool | Progress = True,
     cancelled: Callable[[], bool] | None = None,
-) -> dict[str, Any]:
+) -> Any:
     """The state dict behind a URL, from the cache or downloaded into it.
 
     A file in the cache with a wrong hash is fetched again: resumed where it is only cut off, and
@@ -404,10 +397,7 @@ def fetch_state(
             remedy=f"Put {path.name} into {path.parent} ({damaged}it is at {url}), or use "
             "weights=None for an untrained model.",
         )
-    content = read_checkpoint(path)
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path.name} holds a {type(content).__name__}, no state dict.")
-    return content
+    return read_checkpoint(path)
 
 
 def cached_files(owners: Mapping[str, tuple[str, ...]], *, check: bool = False) -> list[CachedFile]:
@@ -437,7 +427,4 @@ def _state(path: Path, check: bool) -> str:
         return "no hash"
     if not check:
         return "unchecked"
-    try:
-        return "whole" if hash_matches(path) else "corrupt"
-    except OSError:
-        return "unchecked"
+    return "whole" if is_whole(path) else "corrupt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,7 +151,7 @@ def _finite(maps: Tensor) -> tuple[Tensor, Tensor]:
 
 def _magnitude(values: Tensor, *axes: int) -> Tensor:
     """The largest magnitude along these axes, which stay; sums of values divided by it are safe."""
-    size = values.abs().amax(axes, keepdim=True)
+    size = torch.maximum(values.amax(axes, True), -values.amin(axes, True))
     return torch.where(size > 0, size, 1.0)
 
 
@@ -192,22 +193,41 @@ def correlation(maps: Tensor, reference: int) -> Numbers:
     return result
 
 
-def percentiles(maps: Tensor, shares: tuple[float, float]) -> tuple[float, float] | None:
-    """Two percentiles of all finite values, by nearest rank; None where none is finite."""
-    values = comparable(maps).flatten()
-    finite = values[values.isfinite()] if values.is_floating_point() else values
-    if finite.numel() == 0:
+def percentiles(
+    maps: Tensor, shares: Sequence[float], *, magnitude: bool = False
+) -> list[float] | None:
+    """Percentiles of all finite values, by nearest rank; None where none is finite.
+
+    Args:
+        maps: Of any shape and real dtype.
+        shares: 0 to 100.
+        magnitude: Of the absolute values.
+    """
+    values = comparable(maps).detach().flatten()
+    if values.dtype in (torch.float16, torch.bfloat16):
+        values = values.float()
+    if values.is_floating_point():
+        if magnitude:
+            values = values.abs()
+        finite = values.isfinite()
+        values = values if finite.all() else values[finite]
+    elif magnitude:
+        values = widened(values).abs()  # int8 has no 128
+    if values.numel() == 0:
         return None
-    if finite.dtype in (torch.float16, torch.bfloat16):
-        finite = finite.float()
-    last = finite.numel() - 1
+    last = values.numel() - 1
     ranks = [round(share / 100.0 * last) for share in shares]
-    if finite.is_cuda and torch.are_deterministic_algorithms_enabled():
-        found = finite.sort().values[ranks]  # kthvalue is refused there
+    if _in_main_memory(values):  # NumPy takes 3 ms for 3.2 million values, torch 15 to 29
+        ends = np.partition(values.numpy(), ranks)[ranks].astype(np.float64)
+    elif values.is_cuda and torch.are_deterministic_algorithms_enabled():
+        ends = fetch(values.sort().values[ranks])  # kthvalue is refused there
     else:
-        found = torch.stack([finite.kthvalue(rank + 1).values for rank in ranks])
-    ends = fetch(found)
-    return float(ends[0]), float(ends[1])
+        ends = fetch(torch.stack([values.kthvalue(rank + 1).values for rank in ranks]))
+    return [float(end) for end in ends]
+
+
+def _in_main_memory(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def clipped(maps: Tensor, low: float, high: float) -> tuple[int, int]:

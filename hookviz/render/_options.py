@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 from hookviz.errors import RenderError, did_you_mean
 from hookviz.render._palette import colormaps
 
-Scale = Literal["auto", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
+Scale = Literal["auto", "full", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
 Axes = Literal[
     "auto",
     "maps",
@@ -92,10 +92,13 @@ class GridOptions:
         hide_dead: Leave out channels that are zero everywhere.
         cmap: Name of a matplotlib colormap; "auto" is viridis, or a diverging one where the
             scale is symmetric about zero.
-        scale: "channel" (each map from its own minimum to its own maximum), "layer", "shared"
-            (``vmin`` and ``vmax`` found over several layers or images by ``shared_range``),
-            "symmetric" (about zero), "percentile", "fixed" (``vmin``, ``vmax``); "auto" is
-            "symmetric" where the layer has negative values, else "layer".
+        scale: "auto" spans 98 % of the layer's values by magnitude, symmetric about zero where
+            any value is negative; what lies beyond is marked and counted. Where all values
+            lie within 1.25 times that, it is "full". "full" spans all values: it is "symmetric"
+            (about zero) where any value is negative, else "layer" (from the minimum to the
+            maximum). "channel" gives each map its own range; "shared" is ``vmin`` and ``vmax``
+            found over several layers or images by ``shared_range``; "percentile" and "fixed"
+            (``vmin``, ``vmax``) are as they say.
         vmin: Lower end for "fixed" and "shared", in the activation's own units.
         vmax: Upper end for "fixed" and "shared".
         percentile: The two percentiles of "percentile", 0 to 100.
@@ -383,7 +386,7 @@ def _cmap(_: str, value: Any) -> str:
     if name != "auto" and name not in colormaps:
         raise RenderError(
             f"cmap is {name!r}, which is no colormap.",
-            remedy=did_you_mean(name, list(colormaps)) or "For example 'viridis' or 'RdBu_r'.",
+            remedy=did_you_mean(name, colormaps) or "For example 'viridis', 'gray' or 'RdBu_r'.",
         )
     return str(name)
 
@@ -418,8 +421,3 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (_order, ("order",)),
 )
 """What each value must be; where the default is None, None is legal."""
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what another library says, or the error's name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

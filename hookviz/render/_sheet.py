@@ -158,7 +158,7 @@ class Sheet:
             scale: What they stand for.
         """
         ends = scale.ends
-        wide, mark = self.px(8), self.px(7) if scale.below or scale.above else 0
+        wide, mark = self.px(8), max(4, self.px(7)) if scale.below or scale.above else 0
         top, height = top + mark, max(8, height - 2 * mark)
         at = np.linspace(255, 0, height).round().astype(np.intp)
         bar = np.full((height, wide, 4), 255, np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any, TypedDict
 
@@ -16,7 +17,7 @@ from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
-from hookviz.run._torch_state import generators_put_back, torch_as_it_starts
+from hookviz.run._torch_state import undisturbed
 from hookviz.run._trial import AxesTrial
 
 
@@ -43,19 +44,14 @@ def failing_layer(module: nn.Module, error: BaseException) -> str | None:
         The layer's name; None where no frame of the traceback belongs to a layer.
     """
     names = {id(m): n for n, m in module.named_modules()}
-    found: str | None = None
-    trace = error.__traceback__
-    while trace is not None:
-        owner = trace.tb_frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and id(owner) in names:
-            found = names[id(owner)]
-        trace = trace.tb_next
-    return found
+    owners = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    found = [names[id(o)] for o in owners if isinstance(o, nn.Module) and id(o) in names]
+    return found[-1] if found else None
 
 
 def run_model(
     model: LoadedModel,
-    picture: Picture,
+    image: Picture,
     layers: Any,
     *,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
@@ -77,7 +73,7 @@ def run_model(
 
     Args:
         model: The model.
-        picture: The image.
+        image: The image.
         layers: Layer selectors, see `hookviz.capture.select_layers`.
         preprocess: In place of the model's own preprocessing.
         inputs: Also keep what the layers received.
@@ -103,38 +99,39 @@ def run_model(
     """
     if on_activation is not None and not callable(on_activation):
         raise HookvizError(f"on_activation must be a function or None, not {on_activation!r:.80}.")
-    shown: set[tuple[str, int, str, str]] = set()
+    shown: set[int] = set()
 
     def arrived(activation: Activation) -> None:
         # What needs the trial is handed on after it.
         known = trial.with_axes(activation) if find_axes else activation
         if known is not None and on_activation is not None:
-            shown.add((known.layer, known.call, known.leaf, known.kind))
+            shown.add(id(known.tensor))
             on_activation(known)
 
+    settings: dict[str, Any] = {
+        "inputs": inputs,
+        "transform": transform,
+        "cancelled": cancelled,
+        "eval_mode": True,
+    }
     # Whatever is wrong with the arguments is found out here, before anything is done.
     capture = Capture(
         model.module,
         layers,
-        inputs=inputs,
         stop_early=bool(stop_early),
-        transform=transform,
-        eval_mode=True,
         on_activation=None if on_activation is None else arrived,
-        cancelled=cancelled,
+        **settings,
     )
-    with torch_as_it_starts(model.device), generators_put_back(model.device):
+    with undisturbed(model.device):
         received = network_input(
-            picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
+            image, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )
         args, kwargs = feed(model, received.tensor)
         started = datetime.now(UTC)
         begin = time.perf_counter()
         output: Any = None
         error: Exception | None = None
-        trial = AxesTrial(
-            model, received.tensor, inputs=inputs, transform=transform, cancelled=cancelled
-        )
+        trial = AxesTrial(model, received.tensor, settings)
         try:
             with out_of_memory(f"running {model.name}", model.device), capture:
                 output = capture.run(*args, **kwargs)
@@ -148,11 +145,11 @@ def run_model(
             activations = trial.settle(activations)
         if on_activation is not None:
             for a in activations:
-                if (a.layer, a.call, a.leaf, a.kind) not in shown:
+                if id(a.tensor) not in shown:
                     on_activation(a)
         return Run(
             model=model,
-            image=picture,
+            image=image,
             input=received,
             activations=activations,
             missing=MappingProxyType(dict(capture.missing)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
@@ -24,7 +24,7 @@ from hookviz.run._point import (
     value_at,
     vector_at,
 )
-from hookviz.run._torch_state import generators_put_back, torch_as_it_starts
+from hookviz.run._torch_state import torch_as_it_starts, undisturbed
 
 if TYPE_CHECKING:
     # Only drawing needs these; a run that is not drawn does not load matplotlib.
@@ -60,7 +60,7 @@ class Run:
     predictions: Predictions
     started: datetime
     seconds: float
-    error: BaseException | None = field(default=None)
+    error: BaseException | None = None
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -299,8 +299,7 @@ class Run:
             >>> field.size, field.box, field.beyond
             ((196, 196), (22, -90, 218, 106), (0, 90, 0, 0))
         """
-        device = self.model.device
-        with torch_as_it_starts(device), generators_put_back(device):
+        with undisturbed(self.model.device):
             activation, how = self._pointed(layer, call, leaf, kind, options)
             return receptive_field(self, activation, y, x, channel, how)
 
@@ -336,8 +335,7 @@ class Run:
             RenderError: The activation cannot be drawn in that way.
             HookvizError: Where the input lies in the photo is not known.
         """
-        device = self.model.device
-        with torch_as_it_starts(device), generators_put_back(device):
+        with undisturbed(self.model.device):
             activation, how = self._pointed(layer, call, leaf, kind, options)
             return channels_in(self, activation, region, how, of=of)
 
@@ -377,8 +375,7 @@ class Run:
             RenderError: The activation cannot be drawn in that way.
             HookvizError: Where the input lies in the photo is not known.
         """
-        device = self.model.device
-        with torch_as_it_starts(device), generators_put_back(device):
+        with undisturbed(self.model.device):
             activation, how = self._pointed(layer, call, leaf, kind, options)
             return place_at(self, activation, x, y, how, of=of)
 

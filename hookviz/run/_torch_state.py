@@ -1,4 +1,4 @@
-"""Torch's switches and generators, as a run finds and leaves them."""
+"""What a forward must not depend on, and must not move: torch's modes and generators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -20,9 +20,7 @@ def torch_as_it_starts(device: torch.device) -> Iterator[None]:
     on it. Inference mode is left too, since its tensors cannot be used with autograd later. All of
     them are as before afterwards.
     """
-    with ExitStack() as modes:
-        modes.enter_context(torch.inference_mode(False))
-        modes.enter_context(torch.no_grad())
+    with torch.inference_mode(False), torch.no_grad(), ExitStack() as modes:
         for kind in {"cpu", device.type}:
             modes.enter_context(torch.autocast(kind, enabled=False))
         if torch.empty(0).device.type not in {"cpu", device.type}:
@@ -32,12 +30,7 @@ def torch_as_it_starts(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def generators_put_back(device: torch.device) -> Iterator[None]:
-    """Gives generators of random numbers their state back, on the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        # Everybody's numbers come from the same generators: going back here would make another
-        # thread, a training loop say, draw its numbers a second time.
-        yield
-        return
+    """Gives torch's generators (CPU and device), Python's and NumPy's their state back."""
     put_back: list[Callable[[], None]] = [partial(torch.set_rng_state, torch.get_rng_state())]
     if device.type in ("cuda", "xpu"):
         module = torch.get_device_module(device)
@@ -45,11 +38,23 @@ def generators_put_back(device: torch.device) -> Iterator[None]:
     elif device.type == "mps":
         put_back.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
     put_back.append(partial(random.setstate, random.getstate()))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
+    if numpy := sys.modules.get("numpy"):
         put_back.append(partial(numpy.random.set_state, numpy.random.get_state()))
     try:
         yield
     finally:
         for put in put_back:
             put()
+
+
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Both, the generators on the main thread alone.
+
+    Everybody's numbers come from the same generators: going back on another thread would make the
+    main one, a training loop say, draw its numbers a second time.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    put_back = generators_put_back(device) if alone else nullcontext()
+    with torch_as_it_starts(device), put_back:
+        yield

@@ -190,9 +190,9 @@ def test_clipped_values_are_marked_and_counted():
 
 def test_nan_and_infinities_have_colors_of_their_own_and_are_counted():
     tensor = torch.linspace(0, 1, 64).reshape(1, 1, 8, 8)
-    clean = draw(tensor).pixels()
+    clean = draw(tensor, GridOptions(scale="full")).pixels()
     tensor[0, 0, 3, 3:6] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    drawing = draw(tensor)
+    drawing = draw(tensor, GridOptions(scale="full"))
     assert (drawing.nan, drawing.posinf, drawing.neginf) == (1, 1, 1)
     assert (drawing.vmin, drawing.vmax) == (0.0, 1.0)
     for text in ("NaN: 1 value", "+Inf: 1 value", "−Inf: 1 value"):

@@ -203,7 +203,7 @@ def test_a_color_on_the_bar_is_the_color_in_the_map():
     """The bar and the mosaic share one table."""
     ramp = torch.linspace(0, 1, 256).reshape(1, 1, 16, 16)
     for cmap in ("viridis", "RdBu_r", "tab10", "twilight"):
-        drawing = draw(ramp, GridOptions(cmap=cmap, width=400))
+        drawing = draw(ramp, GridOptions(cmap=cmap, scale="full", width=400))
         bar = next(a for a in drawing.figure.axes if a.get_label() == "colorbar")
         colors = bar.images[0].get_array()[::-1, 0, :3].astype(int)
         top, left, tall, wide = drawing.places[0]
