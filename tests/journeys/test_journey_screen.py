@@ -87,3 +87,27 @@ def test_layers_and_maps_are_in_sight(
     run = app.run_button.bounding_box()
     assert run is not None
     assert 0 <= run["y"] and run["y"] + run["height"] <= height
+
+
+def test_half_a_window_shows_the_results_of_a_run_and_traps_no_wheel(
+    open_app: Callable[..., tuple[Lab, App]],
+) -> None:
+    lab, app = open_app(PLACES, READY.replace('"])', '"], run=False)'))
+    lab.page.set_viewport_size({"width": 1010, "height": 720})
+    lab.wait_idle()
+    app.run("features.0")
+    columns = app.root.locator(".hv-columns")
+    box, results = columns.bounding_box(), app.root.locator(".hv-results").bounding_box()
+    assert box is not None and results is not None
+    assert box["width"] <= 720
+    assert abs(results["y"] - box["y"]) < 60
+    lab.screenshot("screen_half")
+    # Back at the layers, the wheel goes on past the list's end, to the results below it.
+    columns.evaluate("box => { box.scrollTop = 0; }")
+    tree = app.part("treebox").bounding_box()
+    assert tree is not None
+    lab.page.mouse.move(tree["x"] + 40, tree["y"] + 60)
+    for _ in range(60):
+        lab.page.mouse.wheel(0, 120)
+        lab.page.wait_for_timeout(15)
+    assert columns.evaluate("box => box.scrollTop + box.clientHeight >= box.scrollHeight - 2")
