@@ -292,7 +292,7 @@ def test_what_has_no_coarser_grid_differs_with_a_reason(shapes, module_type) -> 
         for shape in shapes
     ]
     (entry,) = compare(*records)
-    assert entry.parted
+    assert entry.shape_mismatch
     assert entry.beyond(1e9)
     text = "×".join(map(str, shapes[0]))
     assert text in entry.reason
@@ -305,7 +305,7 @@ def test_other_numbers_of_channels_are_where_models_part(cat) -> None:
     found = compare(a, b)
     first = found.first_difference(1e9)
     assert first.layer == "0"
-    assert first.parted
+    assert first.shape_mismatch
     assert "numbers of channels differ: a has shape 1×4×" in first.reason
     assert first.verdict() == "differs"
     assert "numbers of channels differ" in str(found)
