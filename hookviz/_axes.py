@@ -4,7 +4,7 @@ Nothing is drawn as an image because its numbers look like one. What an axis is 
 (one image went in, so 64 at the front are no samples), from the kind of layer, from a shape that
 one reading alone explains, or from a trial (`hookviz.run`): parts of the image are changed, and
 the reading is taken whose places change where the image did. Where none of these settles it, there
-is no grid. Must not know: values, torch, or how anything is drawn.
+is no grid.
 """
 
 from __future__ import annotations
@@ -14,17 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hookviz.errors import RenderError
-
-__all__ = [
-    "Hints",
-    "KnownAxes",
-    "Places",
-    "Reading",
-    "candidates",
-    "order_of_tokens",
-    "read_axes",
-    "token_grid",
-]
 
 _AXES = {
     "maps": ("NCHW", "CHW", "HW"),
@@ -183,7 +172,9 @@ def read_axes(shape: tuple[int, ...], layout: str = "auto", hints: Hints | None 
     if known is not None and known.places is not None:
         axes = known.places.axes
         return Reading(_LAYOUT_OF[axes], axes)
-    reading = _READERS[len(shape)](shape, hints)
+    if len(shape) == 1:
+        return Reading("vector", "C")
+    reading = _READERS[len(shape) - 2](shape, hints)
     if known is None or not known.tried or not reading.doubt or len(shape) < 3:
         return reading
     # What a trial could not confirm is no image: a strip is true whatever its places are.
@@ -271,10 +262,6 @@ def _grid_like(patches: int, input_size: tuple[int, int] | None) -> tuple[int, i
     return None
 
 
-def _read_one(shape: tuple[int, ...], hints: Hints) -> Reading:  # noqa: ARG001  # as the others
-    return Reading("vector", "C")
-
-
 def _read_two(shape: tuple[int, ...], hints: Hints) -> Reading:
     known = hints.known
     rows_of_tokens = known is not None and known.leading == "part" and shape[0] != known.batch
@@ -333,7 +320,7 @@ def _read_five(shape: tuple[int, ...], hints: Hints) -> Reading:
     return Reading("volume", "NCTHW", "possibly (N, T, H, W, C)")
 
 
-_READERS = {1: _read_one, 2: _read_two, 3: _read_three, 4: _read_four, 5: _read_five}
+_READERS = (_read_two, _read_three, _read_four, _read_five)  # of 2, 3, 4 and 5 axes
 
 
 def _channel_side(

@@ -86,3 +86,13 @@ def error_text(error: BaseException) -> str:
         ('too long', 'KeyError')
     """
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def fault_text(error: BaseException) -> str:
+    r"""The type of an error and the first line of its message.
+
+    Examples:
+        >>> fault_text(ValueError("too long\nby two")), fault_text(KeyError())
+        ('ValueError: too long', 'KeyError: no message')
+    """
+    return f"{type(error).__name__}: {error_text(error) if str(error).strip() else 'no message'}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from hookviz.errors import CaptureError
 
 
@@ -56,3 +58,14 @@ def check_choice(name: str, value: object, *legal: object) -> None:
     *most, last = (repr(one) for one in legal)
     same = any(value is one or (isinstance(value, str) and value == one) for one in legal)
     check(name, value, f"{', '.join(most)} or {last}", holds=same)
+
+
+def check_returned(what: str, value: object) -> Tensor:
+    """The tensor that a function of the user's returned.
+
+    Raises:
+        CaptureError: It is none.
+    """
+    if not isinstance(value, Tensor):
+        raise CaptureError(f"{what} must return a tensor, not {type(value).__name__}.")
+    return value

@@ -109,10 +109,8 @@ class Limit:
 def _of_values(gradient: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """A sparse gradient with its elements changed, once those of one place are added up."""
     whole = gradient.coalesce()
-    return torch.sparse_coo_tensor(
-        whole.indices(), change(whole.values()), whole.shape, is_coalesced=True,
-        check_invariants=False,
-    )  # fmt: skip
+    parts = whole.indices(), change(whole.values()), whole.shape
+    return torch.sparse_coo_tensor(*parts, is_coalesced=True, check_invariants=False)
 
 
 When = Literal["gradient", "backward", "step"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookviz._tensors import dense
 from hookviz._text import names_text
-from hookviz.capture._checks import check_count, check_function
+from hookviz.capture._checks import check_count, check_function, check_returned
 from hookviz.capture._editing import Edit, Editing
 from hookviz.capture._leaves import change_leaves, describe, leaves
 from hookviz.capture._session import set_eval
@@ -128,11 +128,12 @@ def effect(
 
     def run() -> Tensor:
         args, kwargs = _arguments(change_leaves(inputs, lambda _, tensor: tensor.clone()))
-        with torch.random.fork_rng(devices=_accelerators(root)):
+        with torch.random.fork_rng(devices=accelerators):
             output = root(*args, **kwargs)
         return _read(output, leaf, read)
 
     root = resolve(model)
+    accelerators = {p.device.index for p in root.parameters() if p.device.type == "cuda"}
     with ExitStack() as stack, torch.no_grad():
         if eval_mode:
             set_eval(root, stack.callback)
@@ -183,10 +184,7 @@ def _compared(before: Tensor, after: Tensor, top: int, counts: tuple[int, ...]) 
 
 def _read(output: Any, leaf: str | None, read: Callable[[Any], Tensor] | None) -> Tensor:
     if read is not None:
-        chosen = read(output)
-        if not isinstance(chosen, Tensor):
-            raise CaptureError(f"read= must return a tensor, not {type(chosen).__name__}.")
-        return chosen.detach().clone()
+        return check_returned("read=", read(output)).detach().clone()
     found = dict(leaves(output))
     if leaf is None and len(found) == 1:
         leaf = next(iter(found))
@@ -201,11 +199,6 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (inputs if type(inputs) is tuple else (inputs,)), {}
-
-
-def _accelerators(model: nn.Module) -> list[int]:
-    indices = {p.device.index for p in model.parameters() if p.device.type == "cuda"}
-    return sorted(i for i in indices if i is not None)
 
 
 def _number(tensor: Tensor) -> float:

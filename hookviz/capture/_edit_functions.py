@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookviz._tensors import dense
 from hookviz.activation import Activation, Kind
-from hookviz.capture._checks import check, check_choice, check_number
+from hookviz.capture._checks import check, check_choice, check_number, check_returned
 from hookviz.capture._editing import Edit, Layers, Site, Where
 from hookviz.errors import CaptureError
 
@@ -272,11 +272,7 @@ def patch(
 
 
 def add_noise(
-    layers: Layers,
-    std: float,
-    *,
-    generator: torch.Generator | None = None,
-    **where: Unpack[Where],
+    layers: Layers, std: float, *, generator: torch.Generator | None = None, **where: Unpack[Where]
 ) -> Edit:
     """Gaussian noise is added to a layer's output.
 
@@ -357,13 +353,9 @@ def _replace(kind: Kind, layers: Layers, new: Replacement, **where: Unpack[Where
     def change(tensor: Tensor, site: Site) -> Tensor:
         mine = tensor.clone()
         result = new(mine)
-        if result is None:
+        if result is None or result is mine:
             return mine
-        if not isinstance(result, Tensor):
-            raise CaptureError(
-                f"The function for {site} must return a tensor, not {type(result).__name__}."
-            )
-        return result if result is mine else result.clone()
+        return check_returned(f"The function for {site}", result).clone()
 
     name = getattr(new, "__name__", type(new).__name__)
     return Edit(layers, kind, change, f"change the {what} by {name}", **where)

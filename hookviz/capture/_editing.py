@@ -242,9 +242,7 @@ class Editing(StaysHere):
         if self.edits[index].kind in ("input", "input_gradient"):
             names = parameter_names(module)
 
-            def before(
-                module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-            ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+            def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
                 if kwargs is None:
                     return None
                 given = named_arguments(args, kwargs, names)
@@ -257,11 +255,8 @@ class Editing(StaysHere):
 
             self._stack.callback(set_pre_hook(module, before))
         else:
-
-            def after(module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
-                return self._edited(index, name, module, output)
-
-            self._stack.callback(set_forward_hook(module, after))
+            undo = set_forward_hook(module, lambda m, _, out: self._edited(index, name, m, out))
+            self._stack.callback(undo)
 
     def _edited(
         self, index: int, name: str, module: nn.Module, value: Any, first: str | None = None
@@ -297,12 +292,10 @@ class Editing(StaysHere):
             self._count(index)
             new = self.edits[index].change(gradient, site)
             was, became = (
-                f"{tuple(one.shape)}, {one.dtype} on {one.device}" for one in (gradient, new)
+                f"of shape {tuple(t.shape)}, {t.dtype} on {t.device}" for t in (gradient, new)
             )
             if was != became:
-                raise CaptureError(
-                    f"{site} must stay of shape {was}, but the edit made it {became}."
-                )
+                raise CaptureError(f"{site} must stay {was}, but the edit made it {became}.")
             return new
 
         # A copy: a hook on the tensor itself would also see what flows back from

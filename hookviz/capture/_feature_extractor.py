@@ -290,8 +290,7 @@ def _pieces(value: Any, place: torch.device | None, number: int) -> list[Tensor]
         batches = [item.unsqueeze(0) if isinstance(item, Tensor) else item for item in value]
     if not all(isinstance(batch, Tensor) for batch in batches):
         raise CaptureError(
-            f"The input of batch {number} is a {type(value).__name__}, not a tensor or a list of "
-            "tensors.",
+            f"The input of batch {number} is a {type(value).__name__}, not one or several tensors.",
             remedy="Pass key= with a function that returns the model's input.",
         )
     return [batch if place is None else batch.to(place) for batch in batches]

@@ -23,12 +23,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookviz.activation import Activation, Kind
-from hookviz.capture._hooks import named_inputs, not_kept
+from hookviz.activation import Kind
+from hookviz.capture._hooks import Call, Names, OnActivation, named_inputs, not_kept
 from hookviz.capture._leaves import Leaves, leaves
-from hookviz.capture._module_hooks import set_tensor_hook
+from hookviz.capture._module_hooks import Act, set_tensor_hook
 from hookviz.capture._snapshot import Snapshot
-from hookviz.capture._store import Forward, Hooked, Store, ThreadLog
+from hookviz.capture._store import Forward, Hooked, Store
 
 
 @dataclass(eq=False, slots=True)
@@ -161,12 +161,7 @@ class GradientHooks:
     """
 
     def __init__(
-        self,
-        store: Store,
-        snapshot: Snapshot,
-        on_activation: Callable[[Activation], None] | None,
-        *,
-        outputs: bool,
+        self, store: Store, snapshot: Snapshot, on_activation: OnActivation, *, outputs: bool
     ) -> None:
         self._store = store
         self._snapshot = snapshot
@@ -176,12 +171,7 @@ class GradientHooks:
         self._waiting: dict[int, list[tuple[int, list[Target]]]] = {}
 
     def after_call(
-        self,
-        hooked: Hooked,
-        module: nn.Module,
-        args: Any,
-        output: Any,
-        call: tuple[ThreadLog, int, int] | None,
+        self, hooked: Hooked, module: nn.Module, args: Any, output: Any, call: Call | None
     ) -> Any:
         """What a layer's forward hook calls last; may give back another view of the output.
 
@@ -190,7 +180,7 @@ class GradientHooks:
             module: Its module.
             args: What it was called with.
             output: What it gave.
-            call: The log, the number of the call and its order; None for a recomputation.
+            call: Which call it was; None for a recomputation.
         """
         targets = self._arrived(hooked.index)
         run = call[0].run if call is not None else self._recomputed_run()
@@ -216,9 +206,7 @@ class GradientHooks:
             target.call, target.order = number, order
         return changed
 
-    def input_hook(
-        self, hooked: Hooked, names: Callable[[int], list[str]]
-    ) -> Callable[[nn.Module, Any, Any], Any]:
+    def input_hook(self, hooked: Hooked, names: Names) -> Act:
         """A forward pre-hook with keyword arguments that gives the layer views of its own."""
 
         def hook(module: nn.Module, args: Any, kwargs: Any = None) -> Any:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import Leaves, describe, leaves
+from hookviz.capture._module_hooks import Act
 from hookviz.capture._snapshot import CannotKeep, Snapshot
 from hookviz.capture._store import Hooked, Store, ThreadLog, graph_task
 from hookviz.errors import HookvizError, RunCancelled
 
-AfterCall = Callable[[ThreadLog, int], None]
-OutputGradient = Callable[[nn.Module, Any, Any, tuple[ThreadLog, int, int] | None], Any]
+Call: TypeAlias = tuple[ThreadLog, int, int]
+"""The log of a call, its number and its order."""
+
+Names: TypeAlias = Callable[[int], list[str]]
+"""Number of positional arguments → their names."""
+
+OnActivation: TypeAlias = Callable[[Activation], None] | None
+OutputGradient: TypeAlias = Callable[[nn.Module, Any, Any, Call | None], Any]
 
 
 def output_hook(
@@ -25,14 +32,14 @@ def output_hook(
     acts_for: Callable[[nn.Module], bool],
     snapshot: Snapshot,
     asked: frozenset[Kind],
-    on_activation: Callable[[Activation], None] | None,
+    on_activation: OnActivation,
     gradient: OutputGradient | None,
-    after: AfterCall | None,
-) -> Callable[[nn.Module, Any, Any], Any]:
+    after: Callable[[ThreadLog, int], None] | None,
+) -> Act:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index = store.here, hooked.index
     outputs, inputs = "output" in asked, "input" in asked
-    simple = on_activation is None and gradient is None and after is None
+    alone = on_activation is None and gradient is None and after is None and not inputs
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         log, bare = here.log, type(output) is Tensor
@@ -46,26 +53,28 @@ def output_hook(
                 return gradient and gradient(module, args, output, None)
         call = log.counts[index] = log.counts[index] + 1
         order = next(log.counter)
-        records = log.records
-        first = 0 if simple else len(records)
+        records, kind = log.records, type(module).__name__
+        if alone and bare:  # in fewer steps, since it is the commonest wish
+            try:
+                records.append((index, kind, call, order, "output", "", snapshot(output)))
+            except Exception as error:  # noqa: BLE001 - sorted there
+                not_kept(error, store, hooked, "output", "")
+            return None
+        first = len(records)
         if inputs:
             log.finished(index, call, order)
         if outputs:
-            found: Iterable[tuple[str, Tensor]] = (("", output),)
-            if not bare and not isinstance(output, Tensor):
-                found = leaves(output)
+            found = leaves(output)
+            if not isinstance(output, Tensor):
                 text = store.structure[index, log.run.number, call] = describe(output)
                 if not found:
                     said = "None" if output is None else f"no tensor: {text}"
                     store.notes[index] = f"it was called, but returned {said}"
-            kind = type(module).__name__
             for path, tensor in found:
                 try:
                     records.append((index, kind, call, order, "output", path, snapshot(tensor)))
                 except Exception as error:  # noqa: BLE001 - sorted there
                     not_kept(error, store, hooked, "output", path)
-        if simple:
-            return None
         if on_activation is not None:
             for record in records[first:]:
                 on_activation(store.activation(log.run, record))
@@ -79,9 +88,7 @@ def output_hook(
     return hook
 
 
-def input_hook(
-    store: Store, hooked: Hooked, snapshot: Snapshot, names: Callable[[int], list[str]]
-) -> Callable[[nn.Module, Any, Any], None]:
+def input_hook(store: Store, hooked: Hooked, snapshot: Snapshot, names: Names) -> Act:
     """A forward pre-hook that copies what the layer is given, before it can change it."""
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -100,7 +107,7 @@ def input_hook(
     return hook
 
 
-def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any], None]:
+def cancel_hook(cancelled: Callable[[], bool]) -> Act:
     """A forward pre-hook that ends the forward when asked to."""
 
     def hook(module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - torch's signature
@@ -110,12 +117,12 @@ def cancel_hook(cancelled: Callable[[], bool]) -> Callable[[nn.Module, Any, Any]
     return hook
 
 
-def named_arguments(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> dict[str, Any]:
+def named_arguments(args: Any, kwargs: Any, names: Names) -> dict[str, Any]:
     """The arguments of a call under the names of its parameters, the positional ones first."""
     return {**dict(zip(names(len(args)), args, strict=True)), **(kwargs or {})}
 
 
-def named_inputs(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> Leaves:
+def named_inputs(args: Any, kwargs: Any, names: Names) -> Leaves:
     """The tensors of a call's arguments under the names of its parameters."""
     found: Leaves = []
     for name, value in named_arguments(args, kwargs, names).items():
@@ -123,7 +130,7 @@ def named_inputs(args: Any, kwargs: Any, names: Callable[[int], list[str]]) -> L
     return found
 
 
-def parameter_names(module: nn.Module) -> Callable[[int], list[str]]:
+def parameter_names(module: nn.Module) -> Names:
     """The names of a module's positional parameters.
 
     Args:

@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,10 @@ _fx_is_tracing: Callable[[], bool] = getattr(
     "is_fx_symbolic_tracing",
     torch.fx._symbolic_trace.is_fx_tracing,  # noqa: SLF001 - its name in earlier releases
 )
+
+
+Act: TypeAlias = Callable[[nn.Module, Any, Any], Any]
+"""What a hook does: (module, args, output or keyword arguments) → None or others."""
 
 
 class _Hook(partial[Any]):
@@ -95,7 +99,7 @@ def belongs_to(module: nn.Module, *, traced: bool | None = None) -> Callable[[nn
     return acts_for
 
 
-def _for_its_own(module: nn.Module, act: Callable[[nn.Module, Any, Any], Any]) -> Any:
+def _for_its_own(module: nn.Module, act: Act) -> Act:
     acts_for = belongs_to(module)
 
     def hook(called: nn.Module, args: Any, other: Any = None) -> Any:
@@ -104,9 +108,7 @@ def _for_its_own(module: nn.Module, act: Callable[[nn.Module, Any, Any], Any]) -
     return hook
 
 
-def set_forward_hook(
-    module: nn.Module, act: Callable[[nn.Module, Any, Any], Any], *, asks: bool = False
-) -> Callable[[], None]:
+def set_forward_hook(module: nn.Module, act: Act, *, asks: bool = False) -> Callable[[], None]:
     """Set a forward hook that belongs to its module.
 
     Args:
@@ -121,9 +123,7 @@ def set_forward_hook(
     return _placed(handle)
 
 
-def set_pre_hook(
-    module: nn.Module, act: Callable[[nn.Module, Any, Any], Any]
-) -> Callable[[], None]:
+def set_pre_hook(module: nn.Module, act: Act) -> Callable[[], None]:
     """Set a forward pre-hook that belongs to its module.
 
     Args:

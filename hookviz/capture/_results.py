@@ -24,7 +24,7 @@ _All: TypeAlias = Literal["all"]
 _Run: TypeAlias = int | None
 _Leaf: TypeAlias = str | int | None
 _Of: TypeAlias = Literal["output", "input"]
-_Several: TypeAlias = tuple[Tensor, ...]
+_Many: TypeAlias = tuple[Tensor, ...]
 
 
 class CaptureResults:
@@ -125,14 +125,14 @@ class CaptureResults:
         return self._store.structure.get((self._hooked(layer).index, number, call), "")
 
     @overload
-    def output(self, layer: str, call: _All, run: _Run = None, leaf: _Leaf = None) -> _Several: ...
+    def output(self, layer: str, call: _All, run: _Run = ..., leaf: _Leaf = ...) -> _Many: ...
     @overload
     def output(
-        self, layer: str, call: _One = None, run: _Run = None, leaf: _Leaf = None
+        self, layer: str, call: _One = ..., run: _Run = ..., leaf: _Leaf = ...
     ) -> Tensor: ...
     def output(
         self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
-    ) -> Tensor | _Several:
+    ) -> Tensor | _Many:
         """The output of one layer.
 
         Args:
@@ -153,30 +153,22 @@ class CaptureResults:
         return self._get(layer, "output", call, run, leaf)
 
     @overload
-    def input(self, layer: str, call: _All, run: _Run = None, leaf: _Leaf = None) -> _Several: ...
+    def input(self, layer: str, call: _All, run: _Run = ..., leaf: _Leaf = ...) -> _Many: ...
     @overload
-    def input(
-        self, layer: str, call: _One = None, run: _Run = None, leaf: _Leaf = None
-    ) -> Tensor: ...
+    def input(self, layer: str, call: _One = ..., run: _Run = ..., leaf: _Leaf = ...) -> Tensor: ...
     def input(
         self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
-    ) -> Tensor | _Several:
+    ) -> Tensor | _Many:
         """The input of one layer; arguments as for ``output``, ``leaf`` is a parameter's name."""
         return self._get(layer, "input", call, run, leaf)
 
     @overload
     def gradient(
-        self, layer: str, call: _All, run: _Run = None, leaf: _Leaf = None, *, of: _Of = "output"
-    ) -> _Several: ...
+        self, layer: str, call: _All, run: _Run = ..., leaf: _Leaf = ..., *, of: _Of = ...
+    ) -> _Many: ...
     @overload
     def gradient(
-        self,
-        layer: str,
-        call: _One = None,
-        run: _Run = None,
-        leaf: _Leaf = None,
-        *,
-        of: _Of = "output",
+        self, layer: str, call: _One = ..., run: _Run = ..., leaf: _Leaf = ..., *, of: _Of = ...
     ) -> Tensor: ...
     def gradient(
         self,
@@ -186,7 +178,7 @@ class CaptureResults:
         leaf: _Leaf = None,
         *,
         of: _Of = "output",
-    ) -> Tensor | _Several:
+    ) -> Tensor | _Many:
         """The gradient of a layer's output or input; other arguments as for ``output``."""
         if of not in ("output", "input"):
             raise LayerError(f'A gradient is of "output" or "input", not of {of!r}.')
@@ -194,7 +186,7 @@ class CaptureResults:
 
     def _get(
         self, layer: str, kind: Kind, call: CallChoice, run: _Run, leaf: _Leaf
-    ) -> Tensor | _Several:
+    ) -> Tensor | _Many:
         hooked = self._hooked(layer)
         if run is not None:
             _check_run(run)

@@ -185,8 +185,7 @@ class Capture(StaysHere, CaptureResults):
             if inside:
                 raise CaptureError(
                     f"Layer '{inside[0]}' is in '{script}', a TorchScript module "
-                    f"({type_name(tree.modules[script])}), where hooks do not work: they are not "
-                    "supported.",
+                    f"({type_name(tree.modules[script])}), where hooks are not supported.",
                     remedy="Use the Python module that it was scripted or traced from.",
                 )
         kinds: tuple[Kind, ...] = ("output", "input", "output_gradient", "input_gradient")
@@ -197,8 +196,7 @@ class Capture(StaysHere, CaptureResults):
             )
         if stop_early and (gradients or input_gradients) and not keep_graph:
             raise CaptureError(
-                "With stop_early the model returns nothing to run backward from, so there are no "
-                "gradients.",
+                "With stop_early the model returns nothing to run backward from: no gradients.",
                 remedy="Use keep_graph=True as well and run backward from a captured output.",
             )
         check_function("on_activation", on_activation)
@@ -332,8 +330,7 @@ class Capture(StaysHere, CaptureResults):
         if not tensor.requires_grad:
             raise CaptureError(
                 f"'{name}' {tuple(tensor.shape)} does not require a gradient, so none will come.",
-                remedy="Compute it with gradients switched on, or call requires_grad_() on it "
-                "first.",
+                remedy="Compute it with gradients on, or call requires_grad_() on it first.",
             )
         if name in self.layers:
             raise LayerError(f"'{name}' is a selected layer; watch the tensor under another name.")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hookviz._text import bytes_text, error_text
-from hookviz.capture._checks import check, check_count, check_function
+from hookviz.capture._checks import check, check_count, check_function, check_returned
 from hookviz.capture._module_hooks import is_tracing
 from hookviz.errors import CaptureError, DeviceError
 
@@ -101,11 +101,7 @@ class Copying:
         kept = source
         if self.transform is not None:
             with torch.set_grad_enabled(self.keep_graph and torch.is_grad_enabled()):
-                kept = self.transform(source)
-            if not isinstance(kept, Tensor):
-                raise CaptureError(
-                    f"The transform must return a tensor, but returned {type(kept).__name__}."
-                )
+                kept = check_returned("The transform", self.transform(source))
         if _is_odd(kept):
             kept = _ordinary(kept)
         try:

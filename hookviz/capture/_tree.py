@@ -48,8 +48,7 @@ def resolve(module: nn.Module) -> nn.Module:
         module = module._modules[_COMPILED]  # type: ignore[assignment]  # noqa: SLF001 - the wrapper forwards attribute look-ups to the module it holds
     if isinstance(module, _ScriptModule):
         raise CaptureError(
-            f"{type_name(module)} is a TorchScript module, and hooks do not work in TorchScript "
-            "modules: they are not supported.",
+            f"{type_name(module)} is a TorchScript module, where hooks are not supported.",
             remedy="Use the Python model that it was scripted or traced from.",
         )
     given: object = module

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hookviz._text import error_text
+from hookviz._text import fault_text
 from hookviz.errors import HookvizError
 
 
@@ -49,7 +49,7 @@ class SentenceCommand(click.Command):
         if isinstance(error, OSError):
             place = f" ({str(error.filename)!r})" if error.filename else ""
             return f"{error.strerror or error}{place}."
-        return f"{type(error).__name__}: {error_text(error)} (`--debug` shows where it happened)"
+        return f"{fault_text(error)} (`--debug` shows where it happened)"
 
 
 class SentenceGroup(click.Group):

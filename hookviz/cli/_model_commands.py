@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import bytes_text, columns, error_text, shape_text
+from hookviz._text import bytes_text, columns, fault_text, shape_text
 from hookviz.cli._errors import SentenceCommand, as_options
 from hookviz.errors import HookvizError
 
@@ -71,8 +71,9 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
     except Exception as error:
         layer = failing_layer(model.module, error)
         place = "" if layer is None else f" in layer '{layer}'"
-        fault = f"{type(error).__name__}: {error_text(error)}"
-        raise HookvizError(f"The forward of {model.name} failed{place}: {fault}") from error
+        raise HookvizError(
+            f"The forward of {model.name} failed{place}: {fault_text(error)}"
+        ) from error
 
 
 @click.command(cls=SentenceCommand)

@@ -15,7 +15,7 @@ import torch
 from hookviz.activation import Activation
 from hookviz.comparison._comparison import Comparison
 from hookviz.comparison._layers import LayerDifference, Tolerances, both_labels, measure
-from hookviz.comparison._match import Key, how_to_match, in_order, key_of, keyed
+from hookviz.comparison._match import Key, check_mapping, how_to_match, in_order, key_of, keyed
 from hookviz.comparison._sides import Side
 from hookviz.errors import HookvizError
 
@@ -58,6 +58,7 @@ class Comparing:
         self._held, self._streamed = (b, a) if self._b_is_held else (a, b)
         wanted = (layers, layers)
         if isinstance(match, Mapping):
+            check_mapping(match, a.layer_names(), b.layer_names())
             wanted = (list(match.keys()), list(match.values()))
         held_layers, self._layers = self._turned(*wanted)
         self._source = self._held.kept(held_layers, find_axes=False)

@@ -58,7 +58,8 @@ class Comparison:
             tol: Largest difference allowed, as a share of the layer's largest magnitude; 0 finds
                 the first bit that differs. None is what rounding explains: 64 ε of float32
                 (7.6e-6) and float64 (1.4e-14), 8 ε of float16 (7.8e-3) and bfloat16 (6.3e-2), of
-                the coarsest dtype so far; each entry has it as ``tolerance``.
+                the coarsest dtype so far; a quarter of it while every tensor before is the same
+                to the last bit. Each entry has it as ``tolerance``.
 
         Returns:
             Its entry; None where there is no difference.

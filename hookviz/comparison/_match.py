@@ -31,6 +31,24 @@ def key_of(record: Activation, forward: int = 0) -> Key:
     return (record.layer, forward, record.call, record.kind, record.leaf)
 
 
+def check_mapping(match: Mapping[str, str], a: Set[str], b: Set[str]) -> None:
+    """Whether a mapping names layers of a and of b.
+
+    Raises:
+        LayerError: It names a layer that is not there.
+        HookvizError: It is empty.
+    """
+    if not match:
+        raise HookvizError("match is empty, so nothing would be compared.")
+    for side, there, names in (("a", a, match.keys()), ("b", b, match.values())):
+        for name in names:
+            if name not in there:
+                raise LayerError(
+                    f"match names the layer {name!r:.80}, which {side} does not have.",
+                    remedy=did_you_mean(str(name), there) or None,
+                )
+
+
 def how_to_match(
     match: str | Mapping[str, str] | None, a: Set[str], b: Set[str], *, single: bool
 ) -> tuple[MatchedBy, dict[str, str]]:
@@ -46,19 +64,9 @@ def how_to_match(
         The way, and for each layer of a that takes part its layer of b; empty for "order".
 
     Raises:
-        LayerError: The mapping names a layer that is not there.
         HookvizError: ``match`` is something else, or no layer has the same name.
     """
     if isinstance(match, Mapping):
-        for side, there, names in (("a", a, match.keys()), ("b", b, match.values())):
-            for name in names:
-                if name not in there:
-                    raise LayerError(
-                        f"match names the layer {name!r:.80}, which {side} does not have.",
-                        remedy=did_you_mean(str(name), there) or None,
-                    )
-        if not match:
-            raise HookvizError("match is empty, so nothing would be compared.")
         return "mapping", dict(match)
     if match not in (None, "name", "order"):
         raise HookvizError(

@@ -84,30 +84,61 @@ class Side(ABC):
 
 
 class HeldSide(Side):
-    """Records in memory: a run, a capture's or any others."""
+    """Records in memory: a run's, a capture's or any others.
+
+    Args:
+        records: In order of execution.
+        run: Where they come from; None where that is not known.
+    """
 
     def __init__(self, records: Sequence[Activation], run: Run | None = None) -> None:
         if not records:
             raise HookvizError("One side of the comparison has no activations.")
         self._records, self._run = tuple(records), run
-        first = self._records[0].tensor
-        place = f"{first.device} {str(first.dtype).removeprefix('torch.')}"
         if run is not None:
-            self.input_size = (run.input.tensor.shape[-2], run.input.tensor.shape[-1])
-            dtype = str(run.input.tensor.dtype).removeprefix("torch.")
-            place = f"{run.input.tensor.device} {dtype}"
-            untrained = "" if run.model.trained else " UNTRAINED"
-            self.words = f"{run.model.name}{untrained}, {run.image.name}, {place}"
+            self.words, self.input_size = _words(run), _input_size(run)
         else:
-            self.words = f"{self._records[0].label}, {place}" if len(records) == 1 else place
+            tensor = self._records[0].tensor
+            self.words = f"{tensor.device} {str(tensor.dtype).removeprefix('torch.')}"
+            if len(records) == 1:
+                self.words = f"{self._records[0].label}, {self.words}"
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
         return chosen(self._records, layers, None if self._run is None else self._run.model.module)
 
     def facts(self) -> RunFacts:
-        if self._run is None:
-            return _facts_of_none(self._records[0])
-        return self._run.facts
+        return _facts_of_none(self._records[0]) if self._run is None else self._run.facts
+
+
+class KeptSide(HeldSide):
+    """What a planned side gave for the layers asked for; its model is let go.
+
+    Args:
+        run: That gave it.
+        with_facts: Whether `facts` will be asked for, which takes a hash of the weights.
+    """
+
+    def __init__(self, run: Run, *, with_facts: bool) -> None:
+        super().__init__(run.activations)
+        self.words, self.input_size = _words(run), _input_size(run)
+        self._facts = run.facts if with_facts else None
+
+    def records(self, layers: Any) -> tuple[Activation, ...]:  # noqa: ARG002 - as the others
+        return self._records
+
+    def facts(self) -> RunFacts:
+        return self._facts or super().facts()
+
+
+def _words(run: Run) -> str:
+    tensor = run.input.tensor
+    untrained = "" if run.model.trained else " UNTRAINED"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"{run.model.name}{untrained}, {run.image.name}, {tensor.device} {dtype}"
+
+
+def _input_size(run: Run) -> tuple[int, int]:
+    return run.input.tensor.shape[-2], run.input.tensor.shape[-1]
 
 
 class SavedSide(Side):
@@ -117,7 +148,8 @@ class SavedSide(Side):
         self._export = export
         facts = export.facts
         self.input_size, self.device = export.input_size, facts.device
-        self.words = f"{facts.model}, {facts.image_name}, {facts.device} {facts.dtype}"
+        untrained = "" if facts.trained else " UNTRAINED"
+        self.words = f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}"
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
         return chosen(self._export.activations, layers, None)
@@ -158,7 +190,7 @@ class PlannedSide(Side):
             run = run_model(self._model(), self._picture, layers, **options)
         finally:
             self._loaded = None if last else self._loaded
-        self.words = HeldSide(run.activations, run).words if run.activations else self.words
+        self.words = _words(run)
         return run
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
@@ -174,7 +206,7 @@ class PlannedSide(Side):
         if not run.activations:
             reasons = "; ".join(f"'{name}': {reason}" for name, reason in run.missing.items())
             raise LayerError(f"No layer of {run.model.name} gave an activation ({reasons:.300}).")
-        return HeldSide(run.activations, run)
+        return KeptSide(run, with_facts=find_axes)
 
     def stream(self, layers: Any, take: Take) -> None:
         def take_and_free(record: Activation) -> None:

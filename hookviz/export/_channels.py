@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.PngImagePlugin import PngInfo
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
@@ -30,7 +29,7 @@ from hookviz.export._facts import (
 from hookviz.export._figures import view_texts
 from hookviz.export._names import channel_ending
 from hookviz.export._part import Again, Export, ExportPart, Item, PngContents, Task
-from hookviz.export._png import encoded_png, png_info
+from hookviz.export._png import small_png, text_chunks
 from hookviz.render import ChannelImage, GridOptions, SingleChannels, parse_channels
 
 MAX_FACTOR = 64
@@ -73,10 +72,10 @@ def _enlarged(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
     return pixels if factor == 1 else pixels.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
-def _png(layer: SingleChannels, one: ChannelImage, info: PngInfo, factor: int) -> bytes:
+def _png(layer: SingleChannels, one: ChannelImage, chunks: bytes, factor: int) -> bytes:
     if one.flags is None and one.levels.ndim == 2:
-        return encoded_png(_enlarged(one.levels, factor), info, layer.table.rgb)
-    return encoded_png(_enlarged(one.rgb(layer.table), factor), info)
+        return small_png(_enlarged(one.levels, factor), chunks, layer.table.rgb)
+    return small_png(_enlarged(one.rgb(layer.table), factor), chunks)
 
 
 class Channels(ExportPart):
@@ -125,15 +124,14 @@ class Channels(ExportPart):
         record = FileRecord("channel", (key_of(activation),), options, factor=export.factor)
         texts = _layer_texts(export.facts, activation, layer, export.options) | record.texts()
         del texts["record"]  # the only one of these that names the channel
-        shared = png_info(texts).chunks
+        shared = text_chunks(texts)
 
         def work(bundle: Sequence[ChannelImage]) -> None:
             for one in bundle:
                 own = _channel_texts(layer, one)
                 own["record"] = replace(record, channel=one.channel).text()
-                info = png_info(own)
-                info.chunks[:0] = shared
-                export.folder.write(names[one.channel], _png(layer, one, info, export.factor))
+                png = _png(layer, one, shared + text_chunks(own), export.factor)
+                export.folder.write(names[one.channel], png)
 
         for bundle in _bundles(layer.images(list(names)), export.factor):
             export.pipeline.put([names[one.channel] for one in bundle], partial(work, bundle))

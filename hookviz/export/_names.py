@@ -156,16 +156,6 @@ def channel_ending(channel: int, channels: int) -> str:
     return f"_ch{channel:0{max(3, len(str(max(channels - 1, 0))))}d}.png"
 
 
-def stamp(moment: datetime) -> str:
-    """A time in UTC as it stands at the beginning of a folder's name.
-
-    Examples:
-        >>> stamp(datetime(2026, 11, 4, 14, 22, 33, tzinfo=UTC))
-        '20261104T142233Z'
-    """
-    return moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-
-
 def folder_name(moment: datetime, model: str, image: str) -> str:
     """The name of an export's folder.
 
@@ -183,7 +173,7 @@ def folder_name(moment: datetime, model: str, image: str) -> str:
         clean(model, _FOLDER_PART_BYTES) or "model",
         clean(stem, _FOLDER_PART_BYTES) or "image",
     )
-    return "_".join((stamp(moment), *parts))
+    return "_".join((f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}", *parts))
 
 
 def is_forbidden(char: str) -> bool:

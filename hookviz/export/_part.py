@@ -18,13 +18,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hookviz._text import error_text
+from hookviz._text import fault_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
 from hookviz.export._facts import FileRecord, RunFacts
 from hookviz.export._folder import ExportFolder
 from hookviz.export._names import INPUT_NAME, MANIFEST_NAME, NameBook, activation_stem
-from hookviz.export._png import encoded_png, png_info
+from hookviz.export._png import encoded_png
 from hookviz.render import GridOptions, SingleChannels, arrange
 
 Made = TypeVar("Made")
@@ -51,13 +51,13 @@ def reason(error: BaseException) -> str:
     """
     if isinstance(error, HookvizError):
         return str(error)
-    return f"its values cannot be read ({type(error).__name__}: {error_text(error):.200})."
+    return f"its values cannot be read ({fault_text(error):.200})."
 
 
 def encoding(contents: PngContents) -> Callable[[], bytes]:
     """What gives a PNG's bytes."""
     pixels, texts = contents
-    return lambda: encoded_png(pixels, png_info(texts))
+    return lambda: encoded_png(pixels, texts)
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from hookviz.export._folder import checked_path, listed_files
 from hookviz.export._names import MANIFEST_NAME
 
 _MOST_BYTES = 64 * 1024 * 1024  # of a manifest
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, SafetensorError)
 _VALUES = ("_values.npz", "_values.safetensors")
 
 
@@ -96,7 +98,7 @@ class SavedExport:
         path = self.folder / self._files[key_of(activation)]
         try:
             tensor = _values(path)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError, EOFError) as error:
+        except _UNREADABLE as error:
             raise ExportError(f"The values in {path.name!r} cannot be read: {error}.") from error
         dtype = activation.tensor.dtype
         # NumPy lacks bfloat16 and 8-bit floats, which were widened without loss.
@@ -107,8 +109,8 @@ class SavedExport:
 
 def _values(path: Path) -> Tensor:
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return torch.from_numpy(file["values"])
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return torch.from_numpy(arrays["values"])
     with safe_open(path, "pt") as file:
         tensor: Tensor = file.get_tensor("values")
         return tensor

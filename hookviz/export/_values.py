@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor
 from hookviz._tensors import dense
 from hookviz._text import error_text
 from hookviz.activation import Activation
-from hookviz.errors import ExportError, HookvizError
+from hookviz.errors import HookvizError
 from hookviz.export._facts import activation_texts, run_texts
 from hookviz.export._part import Export, ExportPart, Task, TensorError, ValueFormat
 
@@ -42,12 +42,9 @@ def write_values(
         form: "npz" or "safetensors".
 
     Raises:
-        ExportError: The form is unknown.
         TensorError: The tensor has no values, or its dtype has no place in that form.
         OSError: As the operating system says it.
     """
-    if form not in get_args(ValueFormat):
-        raise ExportError(f"{form!r} is no form for values; legal are 'npz' and 'safetensors'.")
     try:
         tensor = dense(activation.tensor, "cpu").as_subclass(Tensor).contiguous()
     except HookvizError as error:

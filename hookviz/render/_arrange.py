@@ -13,11 +13,12 @@ from torch import Tensor
 
 from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
 from hookviz._tensors import dense
+from hookviz._text import error_text
 from hookviz.activation import Activation
 from hookviz.errors import HookvizError, RenderError
 from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._measure import Extents, Numbers, comparable, correlation, moments
-from hookviz.render._options import GridOptions, first_line, parse_channels
+from hookviz.render._options import GridOptions, parse_channels
 
 Source = Activation | Tensor
 
@@ -167,7 +168,7 @@ def plain_tensor(tensor: Tensor) -> tuple[Tensor, list[str]]:
         raise RenderError(error.message) from error
     except (RuntimeError, TypeError, ValueError) as error:
         raise RenderError(
-            f"The values of a {tensor.dtype} tensor cannot be read: {first_line(error)}"
+            f"The values of a {tensor.dtype} tensor cannot be read: {error_text(error)}"
         ) from error
 
 

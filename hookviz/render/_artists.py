@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.backend_bases import RendererBase
 
 
+Ends = tuple[float, float]
+"""The two ends of a range of values."""
+
+
 class GridFigure(Figure):
     """A matplotlib Figure that a notebook shows as it is, without pyplot."""
 
@@ -121,11 +125,7 @@ class PlainAxes(Axes):
 
 
 def add_mosaic(
-    figure: Figure,
-    rgba: NDArray[np.uint8],
-    left: int,
-    top: int,
-    limits: tuple[float, float] | None = None,
+    figure: Figure, rgba: NDArray[np.uint8], left: int, top: int, limits: Ends | None = None
 ) -> Axes:
     """An Axes that is exactly as large as the image, placed in pixels from the top left.
 
@@ -139,21 +139,21 @@ def add_mosaic(
     height, width = rgba.shape[:2]
     low, high = (height, 0) if limits is None else limits
     across = width if limits is None else 1
-    axes = bare_axes(figure, left, top, width, height, (0, across), (low, high))
+    axes = bare_axes(figure, (left, top, width, height), (0, across), (low, high))
     axes.add_image(Mosaic(axes, rgba, extent=(0.0, across, low, high)))
     return axes
 
 
-def bare_axes(
-    figure: Figure,
-    left: int,
-    top: int,
-    width: int,
-    height: int,
-    xlim: tuple[float, float],
-    ylim: tuple[float, float],
-) -> Axes:
-    """Axes in pixels from the top left, without frame, ticks or grid, with these limits."""
+def bare_axes(figure: Figure, box: tuple[int, int, int, int], xlim: Ends, ylim: Ends) -> Axes:
+    """Axes without frame, ticks or grid.
+
+    Args:
+        figure: Where they go.
+        box: Left edge, upper edge, width and height in pixels, from the figure's top left.
+        xlim: Values at the left and right edge.
+        ylim: Values at the lower and upper edge.
+    """
+    left, top, width, height = box
     # Figure fractions are of the true size, which is a thousandth of a pixel larger.
     across, down = figure.bbox.width, figure.bbox.height
     bottom = np.floor(down) - top - height
@@ -167,7 +167,7 @@ def bare_axes(
     return axes
 
 
-def plain_units(ends: tuple[float, float]) -> float:
+def plain_units(ends: Ends) -> float:
     """1, or what values must be divided by so that matplotlib's axes can hold them."""
     size = max(abs(ends[0]), abs(ends[1]))
     return 1.0 if 1e-200 < size < 1e200 or size == 0 else size
@@ -219,20 +219,22 @@ class Captions(Artist):
         if not self.get_visible():
             return
         if self._texts is None and isinstance(renderer, RendererAgg):
+            context = renderer.new_gc()
             for label in self._labels:
-                self._ink(renderer, label)
+                self._ink(renderer, context, label)
         else:
             for text in self._texts or map(self._text, self._labels):
                 text.draw(renderer)
         self.stale = False
 
-    def _ink(self, renderer: RendererAgg, label: Label) -> None:
-        zoom = self._page.dpi / label.face.dpi
-        face = replace(label.face, dpi=self._page.dpi)
+    def _ink(self, renderer: RendererAgg, context: Any, label: Label) -> None:
+        face, zoom = label.face, self._page.dpi / label.face.dpi
+        if zoom != 1.0:
+            face = replace(face, dpi=self._page.dpi)
         left = label.x * zoom - (face.width(label.text) if label.right else 0)
         cover, start, above = face.inked(label.text)
         ink = np.empty((*cover.shape, 4), np.uint8)
         ink[..., :3] = [round(255 * c) for c in label.color[:3]]
         ink[..., 3] = cover[::-1]
         bottom = int(renderer.height) - round(label.y * zoom) - (len(cover) - above)
-        renderer.draw_image(renderer.new_gc(), round(left) + start, bottom, ink)
+        renderer.draw_image(context, round(left) + start, bottom, ink)

@@ -8,14 +8,16 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.ticker import MaxNLocator
 
-from hookviz.render._artists import bare_axes, plain_units
+from hookviz.render._artists import Ends, bare_axes, plain_units
 from hookviz.render._draw import Drawing, Subject
 from hookviz.render._kinds import FigureKind, register
+from hookviz.render._levels import Scaling
 from hookviz.render._measure import Numbers, fetch
 from hookviz.render._palette import Flag
 from hookviz.render._sheet import Sheet, legend_of, page_sentence, ticks
 from hookviz.render._text import middle_ellipsis, value
 
+LINE = 13  # points from one named value to the next
 NAMED = 10  # of the largest values, where ``top`` asks for no other number
 _ALL_NAMED = 24  # so few that a list alone shows them all
 
@@ -42,19 +44,16 @@ def draw_bars(subject: Subject) -> Drawing:
     largest = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
     named = np.arange(len(values)) if few else largest[: subject.options.top or NAMED]
     profile, gap = (0, 0) if few else (sheet.px(120), sheet.px(30))
-    line = sheet.px(13)
     legend = legend_of(subject.extents, subject.scaling, subject.table)
-    sheet.open(sentences, profile + gap + line * len(named), legend)
-    low, high = subject.scaling.ends or (0.0, 0.0)
-    ends = (min(0.0, low), max(0.0, high))
+    sheet.open(sentences, profile + gap + sheet.px(LINE) * len(named), legend)
+    ends = subject.scaling.around_zero
     if profile:
-        draw_profile(sheet, values, chosen, ends, profile, sheet.top)
+        draw_profile(sheet, values, subject.scaling, sheet.top, profile)
         sheet.write("largest", sheet.margin, sheet.top + profile + gap - sheet.px(5), 7.5)
     names = [channel_name(chosen[i], arranged.maps.shape[0], subject.categories) for i in named]
-    shown = values[named][np.isfinite(values[named])]
+    shown = values[named][np.isfinite(values[named])].clip(*ends)
     reach = (min(0.0, shown.min(initial=0.0)), max(0.0, shown.max(initial=0.0)))
-    reach = (max(reach[0], ends[0]), min(reach[1], ends[1]))
-    draw_list(sheet, names, values[named], reach, sheet.top + profile + gap, line)
+    draw_list(sheet, names, values[named], reach, sheet.top + profile + gap)
     return subject.drawing(sheet.close(), cmap="viridis")
 
 
@@ -66,22 +65,16 @@ def channel_name(channel: int, count: int, categories: tuple[str, ...]) -> str:
     return f"{channel}  {categories[channel]}" if len(categories) == count else str(channel)
 
 
-def draw_profile(
-    sheet: Sheet,
-    values: Numbers,
-    chosen: tuple[int, ...],
-    ends: tuple[float, float],
-    height: int,
-    top: int,
-) -> None:
+def draw_profile(sheet: Sheet, values: Numbers, scale: Scaling, top: int, height: int) -> None:
     """Every value as a bar, in the order chosen; peaks stay where bars are thinner than a pixel."""
+    chosen, ends = sheet.subject.channels, scale.around_zero
     palette = sheet.palette
     marks = ticks(ends, 4)
     aside = max(sheet.face(7.5).width(text) for _, text in marks) + sheet.px(5)
     left, width = sheet.margin + aside, sheet.room - aside
     unit = plain_units(ends)
     low, high = ends[0] / unit, ends[1] / unit
-    axes = bare_axes(sheet.figure, left, top, width, height, (0, len(values)), (low, high))
+    axes = bare_axes(sheet.figure, (left, top, width, height), (0, len(values)), (low, high))
     for place, text in marks:
         y = top + round((1 - place) * (height - 1))
         axes.axhline(low + place * (high - low), color=palette.faint, linewidth=0.6, zorder=0)
@@ -112,15 +105,9 @@ def draw_profile(
         sheet.write("in the order chosen", left, base, 7.0)
 
 
-def draw_list(
-    sheet: Sheet,
-    names: list[str],
-    values: Numbers,
-    ends: tuple[float, float],
-    top: int,
-    line: int,
-) -> None:
+def draw_list(sheet: Sheet, names: list[str], values: Numbers, ends: Ends, top: int) -> None:
     """One row for each value: name, bar, number."""
+    line = sheet.px(LINE)
     face = sheet.face(8.0)
     palette = sheet.palette
     names = [middle_ellipsis(name, sheet.room * 0.36, face.width) for name in names]
@@ -132,7 +119,8 @@ def draw_list(
     span = high - low or 1.0
     left = sheet.margin + before
     xlim = (low, high if high > low else low + 1)
-    axes = bare_axes(sheet.figure, left, top, width, line * len(names), xlim, (len(names), 0))
+    box = (left, top, width, line * len(names))
+    axes = bare_axes(sheet.figure, box, xlim, (len(names), 0))
     shapes = []
     for row, (name, number) in enumerate(zip(names, values, strict=True)):
         base = top + row * line + round(line * 0.5 + sheet.px(2.9))

@@ -45,7 +45,7 @@ class ChannelImage:
         return rgba[..., :3]
 
 
-class SingleChannels:
+class SingleChannels(Subject):
     """Measures a layer once, then renders any of its channels.
 
     Args:
@@ -67,12 +67,9 @@ class SingleChannels:
     def __init__(
         self, source: Source, options: GridOptions, input_size: tuple[int, int] | None = None
     ) -> None:
-        subject = Subject(source, options, FigureFacts(input_size=input_size))
-        self._name = f"'{source.label}'" if isinstance(source, Activation) else "The tensor"
-        self.arranged = subject.arranged
-        with subject.in_a_sentence():
-            self.extents, self.scaling, self.table = subject.extents, subject.scaling, subject.table
-            self._flagged = subject.flagged
+        super().__init__(source, options, FigureFacts(input_size=input_size))
+        with self.in_a_sentence():  # what fails shall fail here, not at the first channel
+            self.table, self.flagged  # noqa: B018
 
     def images(self, channels: Sequence[int]) -> Iterator[ChannelImage]:
         """The channels in the order given, scaled on the tensor's device a batch at a time.
@@ -84,8 +81,10 @@ class SingleChannels:
         last = maps.shape[0] - 1
         beyond = [channel for channel in channels if not 0 <= channel <= last]
         if beyond:
+            source = self.source
+            name = f"'{source.label}'" if isinstance(source, Activation) else "The tensor"
             raise RenderError(
-                f"{self._name} has {last + 1} channels, 0 to {last}; channel {beyond[0]} is not "
+                f"{name} has {last + 1} channels, 0 to {last}; channel {beyond[0]} is not "
                 "one of them.",
                 code="no-such-channel",
                 details={"channel": beyond[0], "last": last},
@@ -95,7 +94,7 @@ class SingleChannels:
         for at in range(0, len(channels), step):
             part = list(channels[at : at + step])
             taken = take(maps, part)
-            levels, flags = to_levels(taken, low[part], high[part], flagged=self._flagged)
+            levels, flags = to_levels(taken, low[part], high[part], flagged=self.flagged)
             for row, channel in enumerate(part):
                 odd = None if flags is None or not flags[row].any() else flags[row]
                 ends = float(low[channel]), float(high[channel])

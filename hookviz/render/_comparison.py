@@ -23,7 +23,7 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render._arrange import Arranged, arrange
 from hookviz.render._artists import add_mosaic
-from hookviz.render._bars import NAMED, channel_name, draw_list, draw_profile
+from hookviz.render._bars import LINE, NAMED, channel_name, draw_list, draw_profile
 from hookviz.render._draw import Drawing, Subject
 from hookviz.render._kinds import FigureKind, register
 from hookviz.render._levels import Scaling, scaling
@@ -323,14 +323,12 @@ def _draw_values(page: _Page, sheet: Sheet) -> None:
     a, b, apart = (fetch(part.flatten())[chosen] for part in (*arranged.beside, arranged.maps))
     size = np.where(np.isnan(apart), np.inf, np.abs(apart))
     named = np.argsort(-size, kind="stable")[: subject.options.top or NAMED]
-    line, profile, gap = sheet.px(13), sheet.px(70), sheet.px(28)
-    sheet.open(page.sentences, 3 * (profile + gap) + line * len(named), page.legend())
+    profile, gap = sheet.px(70), sheet.px(28)
+    sheet.open(page.sentences, 3 * (profile + gap) + sheet.px(LINE) * len(named), page.legend())
     top = sheet.top
     for values, scale, name in zip((a, b, apart), page.scales, ("a", "b", noun), strict=True):
-        low, high = scale.ends or (0.0, 0.0)
-        ends = (min(0.0, low), max(0.0, high))
         sheet.write(name, sheet.margin, top + sheet.px(2), 7.5)
-        draw_profile(sheet, values, subject.channels, ends, profile, top + sheet.px(9))
+        draw_profile(sheet, values, scale, top + sheet.px(9), profile)
         top += profile + gap
     sheet.write(f"largest {noun}", sheet.margin, top - sheet.px(2), 7.5)
     count, categories = arranged.maps.shape[0], subject.categories
@@ -338,7 +336,7 @@ def _draw_values(page: _Page, sheet: Sheet) -> None:
         f"{channel_name(chosen[i], count, categories)}:  {value(a[i], 4)} → {value(b[i], 4)}"
         for i in named
     ]
-    draw_list(sheet, names, apart[named], _reach(apart), top + sheet.px(3), line)
+    draw_list(sheet, names, apart[named], _reach(apart), top + sheet.px(3))
 
 
 def _reach(values: NDArray[np.float64]) -> tuple[float, float]:

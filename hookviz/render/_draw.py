@@ -13,13 +13,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from hookviz._text import error_text
 from hookviz.errors import RenderError
 from hookviz.render._arrange import Arranged, Source, arrange, choose_channels
 from hookviz.render._artists import pixels_of, png_of
 from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._levels import Scaling, scaling
 from hookviz.render._measure import Extents, extents
-from hookviz.render._options import DrawingOptions, GridOptions, first_line, one_of, parse_channels
+from hookviz.render._options import DrawingOptions, GridOptions, one_of, parse_channels
 from hookviz.render._palette import ColorTable, choose_cmap, color_table
 
 Made = TypeVar("Made")
@@ -294,7 +295,7 @@ class Subject:
         except MemoryError as error:
             raise RenderError(f"There is not enough memory to draw {what}.") from error
         except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError) as error:
-            raise RenderError(f"Drawing {what} failed: {first_line(error)}") from error
+            raise RenderError(f"Drawing {what} failed: {error_text(error)}") from error
 
 
 def draw(

@@ -70,6 +70,12 @@ class Scaling:
         """The one range, or None where each channel has its own."""
         return None if self.per_channel else (float(self.low[0]), float(self.high[0]))
 
+    @property
+    def around_zero(self) -> tuple[float, float]:
+        """The one range, and zero; zero alone where each channel has its own."""
+        low, high = self.ends or (0.0, 0.0)
+        return min(0.0, low), max(0.0, high)
+
 
 def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling:
     """Resolve the scale mode for one layer.
@@ -79,10 +85,9 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
         found: Their extents, all channels.
         options: ``scale``, ``vmin``, ``vmax`` and ``percentile`` are used.
     """
-    channels, whole = len(found.low), found.whole
-    if whole is None:
-        return _one("layer", channels, (0.0, 0.0), "no value is finite")
-    name = options.scale
+    if found.whole is None:
+        return _one(found, "layer", (0.0, 0.0), "no value is finite")
+    whole, name = found.whole, options.scale
     signed, largest = whole[0] < 0 or arranged.rgb, max(abs(whole[0]), abs(whole[1]))
     robust = 0.0
     if name == "auto" and not arranged.rgb:
@@ -96,45 +101,38 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
         return Scaling(name, lows, highs, sentence, symmetric=False)
     if name == "symmetric":
         sentence = f"one scale for the layer, symmetric about zero: ±{value(largest)}"
-        return _one(name, channels, (-largest, largest), sentence)
+        return _one(found, name, (-largest, largest), sentence)
     if name == "layer":
-        return _one(name, channels, whole, f"one scale for the layer: {_span(whole)}")
+        return _one(found, name, whole, f"one scale for the layer: {_span(whole)}")
     if name == "auto":
         ends = (-robust, robust) if signed else (whole[0], robust)
         span = f"symmetric about zero: ±{value(robust)}" if signed else _span(ends)
-        words = f"one scale for {_ROBUST:g} % of the layer's values, {span}"
+        sentence = f"one scale for {_ROBUST:g} % of the layer's values, {span}"
     elif name == "percentile":
         low, high = measure.percentiles(arranged.maps, options.percentile) or whole
         ends, (first, last) = (low, high), options.percentile
-        words = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
-    else:
-        # GridOptions refuses these scales without both.
+        sentence = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
+    else:  # GridOptions refuses these scales without both ends
         ends = cast("tuple[float, float]", (options.vmin, options.vmax))
-        words = f"{name} scale: {_span(ends)}"
+        sentence = f"{name} scale: {_span(ends)}"
     below, above = measure.clipped(arranged.maps, *ends)
-    total = found.size * channels
+    total = found.size * len(found.low)
     if below or above:
-        words += f", clipped {share(below, total)} below and {share(above, total)} above"
-    return _one(name, channels, ends, words, below, above)
+        sentence += f", clipped {share(below, total)} below and {share(above, total)} above"
+    return _one(found, name, ends, sentence, below, above)
+
+
+def _one(
+    found: Extents, name: str, ends: tuple[float, float], sentence: str, *clipped: int
+) -> Scaling:
+    low, high = (np.full(len(found.low), end) for end in ends)
+    return Scaling(name, low, high, sentence, ends[0] == -ends[1] and ends[1] > 0, *clipped)
 
 
 def _span(ends: tuple[float, float]) -> str:
     if ends[0] == ends[1]:
         return f"every value is {value(ends[0])}"
     return f"{value(ends[0])} to {value(ends[1])}"
-
-
-def _one(
-    name: str,
-    channels: int,
-    ends: tuple[float, float],
-    sentence: str,
-    below: int = 0,
-    above: int = 0,
-) -> Scaling:
-    low, high = (np.full(channels, end) for end in ends)
-    symmetric = ends[0] == -ends[1] and ends[1] > 0
-    return Scaling(name, low, high, sentence, symmetric, below, above)
 
 
 def shared_range(

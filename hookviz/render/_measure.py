@@ -151,7 +151,7 @@ def _finite(maps: Tensor) -> tuple[Tensor, Tensor]:
 
 def _magnitude(values: Tensor, *axes: int) -> Tensor:
     """The largest magnitude along these axes, which stay; sums of values divided by it are safe."""
-    size = values.abs().amax(axes, keepdim=True)
+    size = torch.maximum(values.amax(axes, True), -values.amin(axes, True))
     return torch.where(size > 0, size, 1.0)
 
 

@@ -386,7 +386,7 @@ def _cmap(_: str, value: Any) -> str:
     if name != "auto" and name not in colormaps:
         raise RenderError(
             f"cmap is {name!r}, which is no colormap.",
-            remedy=did_you_mean(name, list(colormaps)) or "For example 'viridis' or 'RdBu_r'.",
+            remedy=did_you_mean(name, colormaps) or "For example 'viridis', 'gray' or 'RdBu_r'.",
         )
     return str(name)
 
@@ -421,8 +421,3 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (_order, ("order",)),
 )
 """What each value must be; where the default is None, None is legal."""
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what another library says, or the error's name."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -42,10 +42,7 @@ class ChannelStatistics(Extents):
 
 
 def channel_statistics(
-    source: Source,
-    options: GridOptions | None = None,
-    *,
-    facts: FigureFacts | None = None,
+    source: Source, options: GridOptions | None = None, *, facts: FigureFacts | None = None
 ) -> ChannelStatistics:
     """Minimum, maximum, mean, variance and zeros of each channel of one sample.
 
@@ -120,7 +117,7 @@ def draw_statistics(subject: Subject) -> Drawing:
         sheet.write("no value is finite", margin, top + height // 2, 8.0)
     else:
         _histogram(sheet, arranged.maps, whole, top, wide, height)
-        _ranges(sheet, found, whole, below, wide, height)
+        _ranges(sheet, found, below, wide, height)
     left = margin if narrow else margin + wide + sheet.px(24)
     start = below + height + gap if narrow else top
     for number, (name, text) in enumerate(rows):
@@ -158,7 +155,7 @@ def _histogram(
     counts = measure.histogram(maps, *ends, _BINS)
     tall = np.log10(np.maximum(counts, 0.5)) - np.log10(0.5)
     ylim = (0, float(tall.max()) or 1.0)
-    axes = bare_axes(sheet.figure, sheet.margin, top, width, height, (0, _BINS), ylim)
+    axes = bare_axes(sheet.figure, (sheet.margin, top, width, height), (0, _BINS), ylim)
     axes.stairs(tall, np.arange(_BINS + 1), fill=True, color=sheet.palette.accent, linewidth=0)
     axes.axhline(0, color=sheet.palette.muted, linewidth=0.8)
     marks = ticks(ends, 8)
@@ -172,19 +169,13 @@ def _histogram(
             sheet.write(text, sheet.margin + left, base, 7.0)
 
 
-def _ranges(
-    sheet: Sheet,
-    found: ChannelStatistics,
-    ends: tuple[float, float],
-    top: int,
-    width: int,
-    height: int,
-) -> None:
-    low, high = min(0.0, ends[0]), max(0.0, ends[1])
+def _ranges(sheet: Sheet, found: ChannelStatistics, top: int, width: int, height: int) -> None:
+    low, high = found.whole or (0.0, 0.0)
+    low, high = min(0.0, low), max(0.0, high)
     unit = plain_units((low, high))
     count = len(found.mean)
-    ylim = (low / unit, high / unit)
-    axes = bare_axes(sheet.figure, sheet.margin, top, width, height, (0, count), ylim)
+    box, ylim = (sheet.margin, top, width, height), (low / unit, high / unit)
+    axes = bare_axes(sheet.figure, box, (0, count), ylim)
     palette = sheet.palette
     edges = np.arange(count + 1)
     bottom, above = (np.nan_to_num(v / unit) for v in (found.low, found.high))

@@ -1,7 +1,4 @@
-"""Filters of a model: the weights of a layer as a record that is drawn and exported like any.
-
-In: a model and layers. Out: records of kind "weight", figures. Must not know: images.
-"""
+"""Filters of a model: the weights of a layer as a record that is drawn and exported like any."""
 
 from __future__ import annotations
 
@@ -122,19 +119,18 @@ def layer_weights(module: nn.Module, layer: str) -> Activation:
         LayerError: There is no such layer, or it has no filters.
     """
     parts = dict(module.named_modules())
-    there = [name for name, part in parts.items() if has_filters(part)]
-    if layer not in parts or not has_filters(parts[layer]):
-        found = parts.get(layer)
-        what = f"Layer {layer!r} ({type(found).__name__}) has no filters"
-        if found is None:
+    part = parts.get(layer)
+    if part is None or not has_filters(part):
+        what = f"Layer {layer!r} ({type(part).__name__}) has no filters"
+        if part is None:
             what = f"There is no layer {layer!r}"
+        there = [name for name, other in parts.items() if has_filters(other)]
         inside = [name for name in there if name.startswith(f"{layer}.")] or there
         raise LayerError(
             f"{what}; layers with filters: {names_text(inside) or 'none'}.",
             code="no-filters",
             details={"layer": layer, "layers": inside},
         )
-    part = parts[layer]
     groups = int(getattr(part, "groups", 1))
     with torch.no_grad():
         weight = _used_weight(part)
@@ -144,9 +140,7 @@ def layer_weights(module: nn.Module, layer: str) -> Activation:
             weight = weight.reshape(-1, weight.shape[2], *kernel)
         weight = weight.detach().clone()
     kind = type(part).__name__.removeprefix("Parametrized")
-    return Activation(
-        layer, 1, 1, 1, 0, "weight", "", kind, weight, KnownAxes(groups=groups)
-    )  # fmt: skip
+    return Activation(layer, 1, 1, 1, 0, "weight", "", kind, weight, KnownAxes(groups=groups))
 
 
 def _used_weight(part: nn.Module) -> Tensor:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import partial
+from traceback import walk_tb
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-import torch
 from torch import Tensor, nn
 
 from hookviz.activation import Activation
@@ -22,6 +19,7 @@ from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
+from hookviz.run._torch_state import generators_put_back, torch_as_it_starts
 from hookviz.run._trial import AxesTrial
 
 
@@ -48,19 +46,14 @@ def failing_layer(module: nn.Module, error: BaseException) -> str | None:
         The layer's name; None where no frame of the traceback belongs to a layer.
     """
     names = {id(m): n for n, m in module.named_modules()}
-    found: str | None = None
-    trace = error.__traceback__
-    while trace is not None:
-        owner = trace.tb_frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and id(owner) in names:
-            found = names[id(owner)]
-        trace = trace.tb_next
-    return found
+    owners = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    found = [names[id(o)] for o in owners if isinstance(o, nn.Module) and id(o) in names]
+    return found[-1] if found else None
 
 
 def run_model(
     model: LoadedModel,
-    picture: Picture,
+    image: Picture,
     layers: Any,
     *,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
@@ -82,7 +75,7 @@ def run_model(
 
     Args:
         model: The model.
-        picture: The image.
+        image: The image.
         layers: Layer selectors, see `hookviz.capture.select_layers`.
         preprocess: In place of the model's own preprocessing.
         inputs: Also keep what the layers received.
@@ -108,38 +101,43 @@ def run_model(
     """
     if on_activation is not None and not callable(on_activation):
         raise HookvizError(f"on_activation must be a function or None, not {on_activation!r:.80}.")
-    shown: set[tuple[str, int, str, str]] = set()
+    shown: set[int] = set()
 
     def arrived(activation: Activation) -> None:
         # What needs the trial is handed on after it.
         known = trial.with_axes(activation) if find_axes else activation
         if known is not None and on_activation is not None:
-            shown.add((known.layer, known.call, known.leaf, known.kind))
+            shown.add(id(known.tensor))
             on_activation(known)
 
+    settings: dict[str, Any] = {
+        "inputs": inputs,
+        "transform": transform,
+        "cancelled": cancelled,
+        "eval_mode": True,
+    }
     # Whatever is wrong with the arguments is found out here, before anything is done.
     capture = Capture(
         model.module,
         layers,
-        inputs=inputs,
         stop_early=bool(stop_early),
-        transform=transform,
-        eval_mode=True,
         on_activation=None if on_activation is None else arrived,
-        cancelled=cancelled,
+        **settings,
     )
-    with _torch_as_it_starts(model.device), _generators_put_back(model.device):
+    # Everybody's numbers come from the same generators: going back on another thread would make
+    # the main one, a training loop say, draw its numbers a second time.
+    alone = threading.current_thread() is threading.main_thread()
+    put_back = generators_put_back(model.device) if alone else nullcontext()
+    with torch_as_it_starts(model.device), put_back:
         received = network_input(
-            picture, preprocess or model.preprocess, device=model.device, dtype=model.dtype
+            image, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )
         args, kwargs = feed(model, received.tensor)
         started = datetime.now(UTC)
         begin = time.perf_counter()
         output: Any = None
         error: Exception | None = None
-        trial = AxesTrial(
-            model, received.tensor, inputs=inputs, transform=transform, cancelled=cancelled
-        )
+        trial = AxesTrial(model, received.tensor, settings)
         try:
             with out_of_memory(f"running {model.name}", model.device), capture:
                 output = capture.run(*args, **kwargs)
@@ -153,11 +151,11 @@ def run_model(
             activations = trial.settle(activations)
         if on_activation is not None:
             for a in activations:
-                if (a.layer, a.call, a.leaf, a.kind) not in shown:
+                if id(a.tensor) not in shown:
                     on_activation(a)
         return Run(
             model=model,
-            image=picture,
+            image=image,
             input=received,
             activations=activations,
             missing=MappingProxyType(dict(capture.missing)),
@@ -167,46 +165,3 @@ def run_model(
             seconds=seconds,
             error=error,
         )
-
-
-@contextmanager
-def _torch_as_it_starts(device: torch.device) -> Iterator[None]:
-    """No gradients, and none of the modes that a caller's thread may have switched on.
-
-    A run gives the same values wherever it is called: autocast and a default device do not act
-    on it. Inference mode is left too, since its tensors cannot be used with autograd later. All of
-    them are as before afterwards.
-    """
-    with ExitStack() as modes:
-        modes.enter_context(torch.inference_mode(False))
-        modes.enter_context(torch.no_grad())
-        for kind in {"cpu", device.type}:
-            modes.enter_context(torch.autocast(kind, enabled=False))
-        if torch.empty(0).device.type not in {"cpu", device.type}:
-            modes.enter_context(device)
-        yield
-
-
-@contextmanager
-def _generators_put_back(device: torch.device) -> Iterator[None]:
-    """Gives generators of random numbers their state back, on the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        # Everybody's numbers come from the same generators: going back here would make another
-        # thread, a training loop say, draw its numbers a second time.
-        yield
-        return
-    put_back: list[Callable[[], None]] = [partial(torch.set_rng_state, torch.get_rng_state())]
-    if device.type in ("cuda", "xpu"):
-        module = torch.get_device_module(device)
-        put_back.append(partial(module.set_rng_state, module.get_rng_state(device), device))
-    elif device.type == "mps":
-        put_back.append(partial(torch.mps.set_rng_state, torch.mps.get_rng_state()))
-    put_back.append(partial(random.setstate, random.getstate()))
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        put_back.append(partial(numpy.random.set_state, numpy.random.get_state()))
-    try:
-        yield
-    finally:
-        for put in put_back:
-            put()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
@@ -58,7 +58,7 @@ class Run:
     predictions: Predictions
     started: datetime
     seconds: float
-    error: BaseException | None = field(default=None)
+    error: BaseException | None = None
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -1,8 +1,5 @@
 """Where a layer's places lie in the image, found out by changing the image.
 
-In: a model, the input of its forward, what its layers gave. Out: the same activations with what is
-known of their axes. Must not know: how anything is drawn.
-
 The order of tokens, windows and channels is the model's own affair: Hiera keeps its tokens in
 another order than the image, a masked autoencoder keeps a random quarter of them, and shapes do
 not tell. So where the layer's type and shape leave a doubt, the forward runs three times more: as
@@ -16,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,6 +27,7 @@ from hookviz.activation import Activation
 from hookviz.capture import Capture
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
+from hookviz.run._torch_state import generators_put_back
 
 # Correlation of the pattern with itself in any other order stays below 0.21.
 _PATTERN = ((0, 0, 0, 1), (1, 1, 0, 0), (1, 0, 0, 1), (1, 1, 0, 1))
@@ -51,27 +49,12 @@ class AxesTrial:
     Args:
         model: The model that runs.
         tensor: (N, 3, H, W), what it is fed.
-        inputs: Whether the run keeps what layers received.
-        transform: What the run applies to each tensor.
-        cancelled: Asked before every module of the further forwards; True ends them, and what is
-            in doubt stays so.
+        settings: How the run captures: keywords of `Capture`. Where ``cancelled`` ends the further
+            forwards, what is in doubt stays so.
     """
 
-    def __init__(
-        self,
-        model: LoadedModel,
-        tensor: Tensor,
-        *,
-        inputs: bool = False,
-        transform: Callable[[Tensor], Tensor] | None = None,
-        cancelled: Callable[[], bool] | None = None,
-    ) -> None:
-        self._model, self._tensor = model, tensor
-        self._settings: dict[str, Any] = {
-            "inputs": inputs,
-            "transform": transform,
-            "cancelled": cancelled,
-        }
+    def __init__(self, model: LoadedModel, tensor: Tensor, settings: Mapping[str, Any]) -> None:
+        self._model, self._tensor, self._settings = model, tensor, settings
         self._parts = dict(model.module.named_modules())
         self._frames = _frames(feed(model, tensor))
         self._size = (int(tensor.shape[-2]), int(tensor.shape[-1]))
@@ -126,55 +109,36 @@ class AxesTrial:
     def _try(self, doubtful: list[Activation]) -> None:
         """Run the three forwards and keep what they show."""
         layers = {name for a in doubtful for name in _enclosing(a.layer)}
-        half = F.interpolate(
-            torch.tensor(_PATTERN, dtype=torch.float32, device="cpu")[None, None],
-            self._size,
-            mode="nearest",
-        ).to(self._tensor.device)
+        pattern = torch.tensor([[_PATTERN]], dtype=torch.float32, device=self._tensor.device)
+        half = F.interpolate(pattern, self._size)
         generator = torch.Generator("cpu").manual_seed(0)
         noise = torch.randn(self._tensor.shape, generator=generator, device="cpu")
         spread = float(self._tensor.float().std()) or 1.0
         noise = (noise * spread).to(self._tensor)
-        state = _random_state(self._tensor.device)
-        try:
-            same = self._forward(self._tensor, layers)
-            draws = any(
-                not torch.equal(a, b)
-                for a, b in zip(state, _random_state(self._tensor.device), strict=True)
-            )
-            ratios: dict[_Key, list[Tensor]] = {}
-            for changed in (half > 0, half == 0):
-                if draws:
-                    _put_back(state, self._tensor.device)
-                given = self._forward(torch.where(changed, noise, self._tensor), layers)
-                for key, value in given.items():
-                    if key in same and same[key].shape == value.shape:
-                        difference = value.float() - same[key].float()
-                        ratios.setdefault(key, []).append(difference.square())
-        finally:
-            if not all(map(torch.equal, state, _random_state(self._tensor.device))):
-                _put_back(state, self._tensor.device)
-        found = {
-            key: (
-                tuple(pair[0].shape),
-                _verdict(pair[0], pair[1], half[0, 0], self._size, self._frames),
-            )
-            for key, pair in ratios.items()
-            if len(pair) == 2
-        }
+        images = [self._tensor]
+        images += [torch.where(part, noise, self._tensor) for part in (half > 0, half == 0)]
+        given = []
+        for image in images:
+            with generators_put_back(self._tensor.device):  # each draws the same numbers
+                given.append(self._forward(image, layers))
+        same, *changed = given
+        found: dict[_Key, tuple[tuple[int, ...], _Verdict]] = {}
+        for key, before in same.items():
+            after = [each[key] for each in changed if key in each]
+            if [value.shape for value in after] == [before.shape] * 2:
+                squares = [(value.float() - before.float()).square() for value in after]
+                verdict = _verdict(squares, half[0, 0], self._size, self._frames)
+                found[key] = (tuple(before.shape), verdict)
         for activation in doubtful:
             key = _short(activation)
-            known = replace(
-                self._before(activation),
-                random=key in same and _differ(activation.tensor, same[key]),
-            )
-            self._kept[self._key(activation)] = replace(
-                known, **_settled(key, _shape(activation), found)
-            )
+            verdict = _settled(key, _shape(activation), found)
+            differs = key in same and _differ(activation.tensor, same[key])
+            known = replace(self._before(activation), random=differs, **verdict._asdict())
+            self._kept[self._key(activation)] = known
 
     def _forward(self, tensor: Tensor, layers: Iterable[str]) -> dict[_Key, Tensor]:
         args, kwargs = feed(self._model, tensor)
-        capture = Capture(self._model.module, sorted(layers), eval_mode=True, **self._settings)
+        capture = Capture(self._model.module, sorted(layers), **self._settings)
         with torch.no_grad(), capture:
             capture.run(*args, **kwargs)
         return {
@@ -219,24 +183,22 @@ def _leading(count: int, around: Iterable[tuple[str, nn.Module | None]], frames:
     return "frame" if count == frames > 1 else "part"
 
 
-@dataclass(frozen=True)
-class _Verdict:
+class _Verdict(NamedTuple):
     tried: str
     places: Places | None = None
 
 
-def _verdict(
-    first: Tensor, second: Tensor, half: Tensor, size: tuple[int, int], frames: int
-) -> _Verdict:
+def _verdict(squares: list[Tensor], half: Tensor, size: tuple[int, int], frames: int) -> _Verdict:
     """What two changes say about a tensor.
 
     Args:
-        first: Squared change of each value where noise lies under ``half``.
-        second: The same for noise everywhere else.
+        squares: Squared change of each value where noise lies under ``half``, and for noise
+            everywhere else.
         half: (H, W), 1 where the image was changed first.
         size: (height, width) of what the network saw.
         frames: How many frames went in.
     """
+    first, second = squares
     best, best_score, count, spread = None, -1.0, 1, math.inf
     sums: dict[tuple[int, ...], Tensor] = {}
     for places in candidates(tuple(first.shape), size, frames):
@@ -266,19 +228,19 @@ def _verdict(
 
 def _settled(
     key: _Key, shape: tuple[int, ...], found: Mapping[_Key, tuple[tuple[int, ...], _Verdict]]
-) -> dict[str, Any]:
+) -> _Verdict:
     """The verdict on a layer; where it moves all places alike, that of what encloses it.
 
     An attention's own answer is such a layer: its tokens are those of the block around it.
     """
-    _, verdict = found.get(key, (shape, _Verdict("open")))
-    around = list(_enclosing(key[0]))[1:] if verdict.tried == "open" else []
-    for name in around:
+    _, own = found.get(key, (shape, _Verdict("open")))
+    for name in _enclosing(key[0]):
         for other, (size, its) in found.items():
+            # The axis that may differ is that of the features.
             alike = len(size) == len(shape) and sum(map(int.__ne__, size, shape)) <= 1
-            if other[0] == name and alike and its.tried != "open" and verdict.tried == "open":
-                verdict = its  # the axis that may differ is that of the features
-    return {"tried": verdict.tried, "places": verdict.places}
+            if own.tried == "open" and other[0] == name != key[0] and alike:
+                own = its
+    return own
 
 
 def _differ(one: Tensor, other: Tensor) -> bool:
@@ -288,20 +250,3 @@ def _differ(one: Tensor, other: Tensor) -> bool:
     values = one.double(), other.to(one.device).double()
     difference = (values[0] - values[1]).nan_to_num(0.0).norm()
     return bool(difference > 1e-3 * values[0].nan_to_num(0.0).norm())
-
-
-def _random_state(device: torch.device) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    if device.type == "cuda":
-        states.append(torch.cuda.get_rng_state(device))
-    elif device.type == "mps":
-        states.append(torch.mps.get_rng_state())
-    return states
-
-
-def _put_back(states: list[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
-    elif device.type == "mps":
-        torch.mps.set_rng_state(states[1])

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import anywidget
 import traitlets
 
+from hookviz._text import fault_text
 from hookviz.errors import HookvizError
 from hookviz.widget._messages import arguments_of
 
@@ -60,8 +61,7 @@ def problem(
         shown["message"] = "The kernel was interrupted."
         shown["remedy"] = "The app goes on: try again."
     else:
-        line = (str(error).strip().splitlines() or ["no message"])[0]
-        shown["message"] = f"{type(error).__name__}: {line}".rstrip(".") + "."
+        shown["message"] = fault_text(error).rstrip(".") + "."
         shown["remedy"] = "The app goes on. The details say where it happened."
     trace = "".join(traceback.format_exception(error))[-_LONGEST:]
     number = next(_NUMBERS)

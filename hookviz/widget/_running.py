@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hookviz._text import shape_text
+from hookviz._text import error_text, shape_text
 from hookviz.activation import Activation
 from hookviz.capture import layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
@@ -330,7 +330,7 @@ def _explained(run: Run, error: BaseException, kept: str | None) -> BaseExceptio
     where = f"of {run.model.name}"
     if layer:
         where = f"in layer '{layer}' ({type(run.model.module.get_submodule(layer)).__name__})"
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    line = error_text(error).rstrip(".")
     shape = shape_text(run.input.tensor.shape)
     explained = CaptureError(
         f"The forward failed {where} for an input of {shape}: {line}.",

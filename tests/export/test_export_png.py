@@ -16,7 +16,7 @@ from PIL import Image
 
 from hookviz.errors import ExportError
 from hookviz.export import read_png_facts
-from hookviz.export._png import encoded_png, open_png, png_info
+from hookviz.export._png import encoded_png, open_png, text_chunks
 
 WRITTEN = {"Software": "hookviz 0.1.0", "record": "{}"}
 
@@ -26,7 +26,7 @@ def read_texts(png: bytes) -> dict[str, str]:
 
 
 def encoded(texts: dict[str, str]) -> bytes:
-    return encoded_png(np.zeros((2, 3, 3), np.uint8), png_info(texts))
+    return encoded_png(np.zeros((2, 3, 3), np.uint8), texts)
 
 
 def plain_png(size: tuple[int, int] = (3, 2), **save) -> bytes:
@@ -37,10 +37,6 @@ def plain_png(size: tuple[int, int] = (3, 2), **save) -> bytes:
 
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def text_chunks(texts: dict[str, str]) -> bytes:
-    return b"".join(chunk(kind, data) for kind, data, *_ in png_info(texts).chunks)
 
 
 def png_with(*chunks: bytes) -> bytes:

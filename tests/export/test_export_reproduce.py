@@ -20,7 +20,7 @@ from PIL.PngImagePlugin import PngInfo
 from hookviz.activation import Activation
 from hookviz.errors import ExportError
 from hookviz.export import RunFacts, kinds_in, read_png_facts, reproduce_png, write_export
-from hookviz.export._png import png_info
+from hookviz.export._png import text_chunks
 from hookviz.render import GridOptions
 
 Make = Callable[..., Activation]
@@ -314,8 +314,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 def with_chunks(png: bytes, texts: Mapping[str, str]) -> bytes:
     """The same file with these texts, whether or not its pixels can be decoded."""
-    chunks = (chunk(kind, data) for kind, data, *_ in png_info(texts).chunks)
-    return png[:33] + b"".join(chunks) + png[33:]
+    return png[:33] + text_chunks(texts) + png[33:]
 
 
 def test_a_picture_too_large_to_compare_is_refused_before_it_is_decoded(

@@ -14,7 +14,6 @@ import safetensors.torch
 import torch
 
 from hookviz.activation import Activation
-from hookviz.errors import ExportError
 from hookviz.export._folder import whole_file
 from hookviz.export._part import TensorError
 from hookviz.export._values import write_values
@@ -150,8 +149,3 @@ def test_files_have_the_rights_that_new_files_have_here(form: str, tmp_path: Pat
     with whole_file(tmp_path / "values") as file:
         write_values(file, record(torch.zeros(2)), {}, form)  # type: ignore[arg-type]
     assert (tmp_path / "values").stat().st_mode == (tmp_path / "other").stat().st_mode
-
-
-def test_an_unknown_form_is_one_sentence() -> None:
-    with pytest.raises(ExportError, match=r"'pickle'.*'npz' and 'safetensors'"):
-        written(torch.zeros(1), "pickle")

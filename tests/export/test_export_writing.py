@@ -429,7 +429,10 @@ def test_values_are_files_of_their_own(
         ({"factor": 0}, "factor is 0"),
         ({"factor": 65}, "1 to 64"),
         ({"factor": 1.5}, "factor is 1.5"),
-        ({"values": "pickle"}, "'pickle'"),
+        (
+            {"values": "pickle"},
+            "values='pickle' is no form for values; legal are 'npz' and 'safetensors'",
+        ),
         ({"name": "../up"}, "is a path"),
         ({"overwrite": True}, "needs the name"),
         ({"what": "channels", "channels": "7"}, "channel 7"),
