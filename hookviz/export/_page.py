@@ -279,6 +279,7 @@ def _maps(layer: _Layer, export: Export) -> tuple[dict[str, Any], Codes]:
         *arranged.notes,
         dead_sentence(subject),
         "" if apart is None else "what stands apart from the patches is not on this page",
+        *_comparison_sentences(subject),
         *item.notes,
         _reduction_sentence(layer.factor, options.shrink),
         _step_sentence(values),
@@ -327,6 +328,16 @@ def _about(subject: Subject, facts: Sequence[str]) -> dict[str, Any]:
         "noun": subject.arranged.figure_kind.noun,
         "onPhoto": False,
     }
+
+
+def _comparison_sentences(subject: Subject) -> list[str]:
+    """What the maps of a comparison are."""
+    if not subject.arranged.beside:
+        return []
+    sides = getattr(subject.source, "sides", ("", ""))
+    share = ", as a share of the larger of the two" * subject.options.relative
+    names = [f"{name} = {side}" for name, side in zip("ab", sides, strict=True) if side]
+    return [f"the maps are the difference b − a{share}", *names]
 
 
 def _reduction_sentence(factor: int, shrink: str) -> str:

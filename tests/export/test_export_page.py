@@ -203,7 +203,9 @@ def test_what_is_not_finite_clipped_or_dead_is_marked(
     assert_close(layer["values"][:, 0], tensor[0], layer["maps"]["step"])
     assert layer["maps"]["marks"] == ["", "dead", "= 4", ""]
     texts = [text for _, _, text in layer["legend"]]
-    beyond = ["below the scale: 20 values", "above the scale: 22 values"]
+    known = tensor[tensor.isfinite()]
+    below, above = int((known < -5).sum()), int((known > 5).sum())
+    beyond = [f"below the scale: {below} values", f"above the scale: {above} values"]
     assert texts == ["NaN: 1 value", "+Inf: 1 value", "−Inf: 1 value", *beyond]
     assert layer["maps"]["clipped"]
 
@@ -288,7 +290,8 @@ def test_patches_are_maps_and_vectors_and_statistics_are_figures_in_both_themes(
     facts = make_facts(input_image=Image.new("RGB", (56, 56)))
     tokens = record("blocks.0", torch.rand(1, 17, 12), module_type="Block")
     vector = record("head", torch.rand(1, 1000), module_type="Linear")
-    first, second = written(tmp_path, facts, tokens, vector)["layers"]
+    options = GridOptions(grid=(4, 4))
+    first, second = written(tmp_path, facts, tokens, vector, options=options)["layers"]
     right = tokens.tensor[0, 1:].T.reshape(12, 4, 4)
     assert_close(first["values"][:, 0], right, first["maps"]["step"])
     assert first["onPhoto"]
@@ -320,7 +323,7 @@ def test_what_cannot_be_drawn_is_said_on_the_page(
     assert page["untrained"].startswith("UNTRAINED")
     with pytest.raises(RenderError):
         write_export(facts, [empty], tmp_path / "none", what="page")
-    assert list((tmp_path / "none").iterdir()) == []
+    assert not (tmp_path / "none").exists()
 
 
 HOSTILE = "</script><!--<script><img src=x onerror=alert(1)>&amp;\u2028\ud800'\"`${1}$script"
@@ -344,7 +347,6 @@ def test_hostile_names_open_no_tag(
         page = read(result.files[0])
         assert text in page["layers"][0]["name"]
         assert text in dict(page["facts"])["Weights"]
-        assert result.files[0].read_bytes().isascii() or text == "plain"
         return Reader(result.files[0].read_text(encoding="utf-8")).tags
 
     assert tags("hostile", HOSTILE) == tags("plain", "plain")

@@ -295,7 +295,7 @@ class LayerView {
     for (const mark of document.querySelectorAll(".mark")) /** @type {any} */ (mark).hidden = true;
     /** @type {HTMLElement} */ (this.canvases[at].parentElement).append(this.mark);
     const marks = [this.mark];
-    if (this.layer.onPhoto) marks.push(/** @type {any} */ (document.querySelector("#photo .mark")));
+    if (this.layer.onPhoto) marks.push(.../** @type {any} */ (document.querySelectorAll(".photo .mark")));
     const [rows, columns] = maps.full.map((length) => length / maps.factor);
     for (const mark of marks) {
       mark.hidden = false;
@@ -362,9 +362,9 @@ function start() {
     [make("dt", {}, term), make("dd", {}, text)]));
   byId("notes").append(...PAGE.notes.map((/** @type {string} */ note) => make("li", {}, note)));
   byId("notes").hidden = !PAGE.notes.length;
-  if (PAGE.photo) {
-    /** @type {any} */ (document.querySelector("#photo img")).src = PAGE.photo;
-    byId("photo").hidden = false;
+  for (const place of PAGE.photo ? document.querySelectorAll(".photo") : []) {
+    /** @type {any} */ (place.querySelector("img")).src = PAGE.photo;
+    /** @type {any} */ (place).hidden = false;
   }
   const width = /** @type {HTMLInputElement} */ (byId("width"));
   width.addEventListener("input", () =>
