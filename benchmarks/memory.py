@@ -32,7 +32,7 @@ def resident() -> float:
 
 def look(app: object) -> None:
     """Has the gallery draw as for a page of 1,000 pixels."""
-    app.gallery._handle_custom_msg({"type": "hello", "width": 1000}, [])  # type: ignore[attr-defined]
+    app.gallery._handle_custom_msg({"type": "look", "width": 1000}, [])  # type: ignore[attr-defined]
 
 
 def run(app: object) -> None:

@@ -306,7 +306,7 @@ def filters(
 @click.option("--model", help="The model; the one that the file names if not given.")
 def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz.run import reproduce as draw_again
+    from hookviz.comparison import reproduce as draw_again
 
     try:
         outcome = draw_again(png, model=model, image=None if image is None else image_source(image))

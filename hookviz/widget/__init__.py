@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hookviz.models import LoadedModel, is_local, load_model
+from hookviz.models import is_local, load_model
 from hookviz.widget._explorer import Explorer
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
@@ -54,9 +54,7 @@ def explore(
         >>> app.close()
     """
     later = isinstance(model, str) and not is_local(model)
-    loaded: LoadedModel | None = None
-    if not later:
-        loaded = load_model("vgg16" if model is None else model, device=device)
+    loaded = None if later else load_model("vgg16" if model is None else model, device=device)
     wanted = (image is not None and bool(layers)) if run is None else run
     app = Explorer()
     try:

@@ -146,10 +146,8 @@ def arrange_cards(
         cards[key] = card
     for layer, (kind, reason) in waiting.items():
         key = card_key(layer, 1)
-        if key in cards:
-            continue
         card = old.get(key) or Card(key, layer, 1)
-        card.type, card.reason, card.stale = kind, reason, False
+        card.type, card.reason = kind, reason
         card.take({})
         cards[key] = card
     return cards

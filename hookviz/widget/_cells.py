@@ -1,8 +1,5 @@
 """The notebook that an app lives in: which cell made it, and the kernel's interrupt.
 
-In: apps as they are made. Out: older apps of the same cell, closed; jobs, cancelled. Must not
-know: what an app is, beyond its ``close`` and ``cancel``.
-
 Running a cell again leaves the app of its first run without a view, but with its threads and all
 that it captured. JupyterLab names the cell in each request to the kernel.
 """
@@ -20,7 +17,7 @@ class _App(Protocol):
     def cancel(self) -> bool: ...
 
 
-_apps: dict[str, tuple[str, list[weakref.ref[_App]]]] = {}
+_apps: dict[str, tuple[str, weakref.WeakSet[_App]]] = {}
 _interruptible: weakref.WeakSet[_App] = weakref.WeakSet()
 
 
@@ -36,9 +33,7 @@ def _kernel() -> Any:
 def current_cell() -> tuple[str, str] | None:
     """The running cell and the request that runs it; None outside a notebook."""
     kernel = _kernel()
-    if kernel is None:
-        return None
-    parent = kernel.get_parent("shell") or {}
+    parent = (kernel.get_parent("shell") if kernel is not None else None) or {}
     header = parent.get("header") or {}
     cell = (parent.get("metadata") or {}).get("cellId")
     if header.get("msg_type") != "execute_request" or not cell:
@@ -56,14 +51,13 @@ def take_cell(app: _App, cell: tuple[str, str] | None) -> None:
     if cell is None:
         return
     name, request = cell
-    before, apps = _apps.get(name, ("", []))
+    before, apps = _apps.get(name, ("", weakref.WeakSet()))
     if before != request:
-        for reference in apps:
-            old = reference()
-            if old is not None:
-                old.close()
-        apps = []
-    _apps[name] = (request, [*apps, weakref.ref(app)])
+        for old in list(apps):
+            old.close()
+        apps = weakref.WeakSet()
+    apps.add(app)
+    _apps[name] = (request, apps)
 
 
 def stop_on_interrupt(app: _App) -> None:

@@ -37,29 +37,24 @@ class Choosing:
 
     Args:
         app: The app.
+
+    Attributes:
+        given: A model that was passed in from Python, which can be chosen again.
+        then_run: Whether a run starts once the model that is being loaded is there.
     """
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._given: LoadedModel | None = None
+        self.given: LoadedModel | None = None
         self._last: dict[str, Any] = {}
         self.then_run = False
-
-    def remember(self, model: LoadedModel) -> None:
-        """Keeps a model that was passed in from Python, so that it can be chosen again."""
-        if model.passed_in:
-            self._given = model
-
-    def forget(self) -> None:
-        """Lets go of that model."""
-        self._given, self._last = None, {}
 
     def names(self, search: str = "") -> list[str]:
         """What the model list shows for a search, which may be a name or a path itself."""
         typed: list[str] = []
         with contextlib.suppress(HookvizError):
             typed = [search] if list_weights(search) else []
-        own = [m.name for m in (self._given, self._app.model) if m is not None]
+        own = [m.name for m in (self.given, self._app.model) if m is not None]
         found = [n for n in own if all(word in n.lower() for word in search.lower().split())]
         return list(dict.fromkeys([*typed, *found, *list_models(search)]))[:_LISTED]
 
@@ -70,12 +65,11 @@ class Choosing:
 
     def full_size(self, model: LoadedModel) -> float:
         """Megabytes of the weights that a model's missing layers need; 0 where it is whole."""
-        if not model.partial:
-            return 0
-        return next((info.megabytes for info in list_weights(model.name) if info.default), 0)
+        known = list_weights(model.name) if model.partial else []
+        return next((info.megabytes for info in known if info.default), 0)
 
     def _given_as(self, name: str) -> LoadedModel | None:
-        return self._given if self._given is not None and self._given.name == name else None
+        return self.given if self.given is not None and self.given.name == name else None
 
     def weights(self, name: str) -> list[list[str]]:
         """What the weights list shows for a model: value, text, what it means.
@@ -126,15 +120,11 @@ class Choosing:
     def _load(self, name: str, weights: Any, cancelled: Any) -> None:
         app = self._app
         app.clear_problem()
-
-        def progress(done: int, total: int, file: str) -> None:
-            app.progress(f"Downloading {file} …", done, total, "bytes")
-
-        device = app.device or "auto"
+        how: dict[str, Any] = {"device": app.device or "auto", "cancelled": cancelled}
+        how["progress"] = app.progress("Downloading", "bytes")
         try:
-            app.model = (weights == "auto" and self._given_as(name)) or load_model(
-                name, weights, device=device, progress=progress, cancelled=cancelled
-            )
+            given = weights == "auto" and self._given_as(name)
+            app.model = given or load_model(name, weights, **how)
         except HookvizError as error:
             error.details.setdefault("model", name)
             raise
@@ -144,14 +134,14 @@ class Choosing:
             self.then_run = False
             app.jobs.later("run", lambda _cancelled: app.start_run())
 
-    def load_again(self, weights: Any = None) -> None:
+    def load_again(self, **changes: str) -> None:
         """Loads the model that was asked for last once more.
 
         Args:
-            weights: "none" for an untrained one; None for the same as before.
+            **changes: Arguments of `load` that differ.
         """
         if self._last:
-            self.load(**(self._last if weights is None else {**self._last, "weights": weights}))
+            self.load(**{**self._last, **changes})
 
     def move(self, device: str, *, then_run: bool = False) -> bool:
         """Moves the model to another device as a job.

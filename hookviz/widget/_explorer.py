@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
+from traitlets import TraitType
 
 from hookviz.capture import select_layers
 from hookviz.errors import ExportError, RunCancelled
-from hookviz.images import MAX_BYTES, Picture
+from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run, has_filters, layer_weights
@@ -37,7 +39,6 @@ from hookviz.widget._worker import Cancelled, Task, Worker
 PANELS: tuple[type[Panel], ...] = (AboutLayer,)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
-_NOT_YET = "Run to see it."
 _STILL_DELAY = 0.5
 # Seconds without anything new after which unused memory is given back.
 _REST = 2.0
@@ -67,18 +68,14 @@ class Explorer(Part):
     _css = built("app.min.css")
 
     # References that every host's page can follow (not ipywidgets' own, which Jupyter alone can).
-    tree: traitlets.TraitType[LayerTree, LayerTree] = anywidget.WidgetTrait().tag(sync=True)
-    image_input: traitlets.TraitType[ImageInput, ImageInput] = anywidget.WidgetTrait().tag(
-        sync=True
-    )
-    gallery: traitlets.TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
+    tree: TraitType[LayerTree, LayerTree] = anywidget.WidgetTrait().tag(sync=True)
+    image_input: TraitType[ImageInput, ImageInput] = anywidget.WidgetTrait().tag(sync=True)
+    gallery: TraitType[MapGallery, MapGallery] = anywidget.WidgetTrait().tag(sync=True)
     panels: traitlets.List[Any] = traitlets.List().tag(sync=True)
     model_info = traitlets.Dict().tag(sync=True)
     devices = traitlets.List(traitlets.Unicode()).tag(sync=True)
     device = traitlets.Unicode().tag(sync=True)
-    status: traitlets.Dict[str, Any] = traitlets.Dict({"state": "idle", "text": "Ready."}).tag(
-        sync=True
-    )
+    status: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     why_not = traitlets.Unicode().tag(sync=True)
     why_no_export = traitlets.Unicode().tag(sync=True)
     predictions = traitlets.Dict().tag(sync=True)
@@ -100,7 +97,6 @@ class Explorer(Part):
         self._shown_model: LoadedModel | None = None
         self._shown_run: Run | None = None
         self._model_before: weakref.ref[LoadedModel] | None = None
-        self._progress_at = 0.0
         self.jobs = Worker("hookviz-run", self._job_failed)
         self.running = Running(self)
         self.choosing = Choosing(self)
@@ -114,10 +110,10 @@ class Explorer(Part):
             gallery=gallery,
             panels=[[panel.title, f"anywidget:{panel.model_id}"] for panel in self._panels],
             devices=available_devices(),
+            status={"state": "idle", "text": "Ready."},
             layers=[],
             **traits,
         )
-        self.refresh_reasons()
         self.show_results()
         take_cell(self, current_cell())
 
@@ -128,25 +124,21 @@ class Explorer(Part):
         given = proposal["value"]
         if given is None or isinstance(given, LoadedModel):
             return given
-        if isinstance(given, Path):
-            given = str(given)
         return load_model(given, device=self.device or "auto", progress=False)
 
     @traitlets.validate("layers")
     def _check_layers(self, proposal: Any) -> list[str]:
-        given = proposal["value"]
+        given = proposal["value"] or ()
         if self.model is None or not given:
-            return [given] if isinstance(given, str) and given else list(given or [])
+            return [given] if isinstance(given, str) else list(given)
         wanted = set(select_layers(self.model.module, given).values())
         return [name for name in self.tree.names if name in wanted]
 
     @traitlets.validate("image")
-    def _check_image(self, proposal: Any) -> Picture | None:
-        given = proposal["value"]
+    def _check_image(self, proposal: Any) -> Any:
         # The input reads it; should that fail, the error belongs to who set it.
-        self.image_input.value = given
-        picture: Picture | None = self.image_input.value
-        return picture
+        self.image_input.value = proposal["value"]
+        return self.image_input.value
 
     @property
     def options(self) -> GridOptions:
@@ -240,7 +232,6 @@ class Explorer(Part):
         stop_on_interrupt(self)
         if self._model_before is not None:
             self.model, self._model_before = self._model_before(), None
-            self.refresh_reasons()
             self.show_results()
 
     def close(self) -> None:
@@ -259,7 +250,7 @@ class Explorer(Part):
         model, image = self.model, self.image
         if model is not None:
             self._model_before = weakref.ref(model)
-        self.choosing.forget()
+        self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
         self.predictions = {}
         self.tree.show(None)
@@ -304,7 +295,7 @@ class Explorer(Part):
             case ["retry-cpu"]:
                 self.choosing.move("cpu", then_run=True)
             case ["untrained"]:
-                self.choosing.load_again("none")
+                self.choosing.load_again(weights="none")
             case ["retry"]:
                 self.choosing.load_again()
             case ["download-full"] if self.model is not None:
@@ -383,62 +374,55 @@ class Explorer(Part):
             state = state or self.status["state"]
             plain = {"done": 0, "total": 0, "unit": "", "outcome": ""}
             self.status = {"state": state, "text": text, **plain, **shown}
-            self.refresh_reasons()
 
     def end(self, text: str, outcome: str = "ok") -> None:
         """States that a job has ended, and how: "ok", "failed" or "cancelled"."""
         self.set_status(text, "idle", outcome=outcome)
 
-    def progress(self, text: str, done: int, total: int, unit: str) -> None:
-        """States how far a job is, at most ten times a second.
+    def progress(self, verb: str, unit: str) -> Callable[[int, int, str], None]:
+        """What states how far a job is, at most ten times a second.
 
         Args:
-            text: One short sentence.
-            done: How much is done.
-            total: Of how much; 0 where that is not known.
+            verb: What is done with each file, for example "Exporting".
             unit: What is counted.
-        """
-        now = time.monotonic()
-        if now - self._progress_at >= _PROGRESS_INTERVAL:
-            self._progress_at = now
-            self.set_status(text, done=done, total=total, unit=unit)
 
-    def refresh_reasons(self) -> None:
-        """States why there can be no run, and why nothing can be exported."""
-        self.why_not = self.running.why_not()
-        self.why_no_export = self.exporting.why_not()
+        Returns:
+            A function of how much is done, of how much, and the present file.
+        """
+        shown_at = 0.0
+
+        def show(done: int, total: int, file: str) -> None:
+            nonlocal shown_at
+            if time.monotonic() - shown_at >= _PROGRESS_INTERVAL:
+                shown_at = time.monotonic()
+                self.set_status(f"{verb} {file} …", done=done, total=total, unit=unit)
+
+        return show
 
     def show_results(self) -> None:
-        """Shows what was captured of the ticked layers, and which are still waited for."""
+        """Shows what was captured of the ticked layers, which are still waited for, and why."""
         with self.lock:
-            shown, origins = [], {}
+            tree, shown, origins, filters = self.tree, [], {}, set()
             waiting: dict[str, tuple[str, str]] = {}
-            hidden = set(self.tree.hidden_calls)
-            types = {row[0]: row[1] for row in self.tree.rows}
-            for name in self.tree.selected:
-                found = self.results.get(name)
-                if found is not None:
+            types, hidden = {row[0]: row[1] for row in tree.rows}, set(tree.hidden_calls)
+            for name in tree.selected:
+                if found := self.results.get(name):
                     origins[name] = found.origin
                     shown += [a for a in found.activations if card_key(name, a.call) not in hidden]
+                    if has_filters(self.model.module.get_submodule(name)):
+                        filters.add(name)
                 else:
-                    reason = (self.tree.facts.get(name) or {}).get("r", "")
-                    text = _sentence(reason) or self.running.waiting.get(name, _NOT_YET)
-                    waiting[name] = (types.get(name, ""), text)
-            self.gallery.empty = (
-                "Drop a photo on the app, or try a sample. Then tick layers and press Run."
-                if self.image is None
-                else "Tick layers on the left, then press Run."
-            )
+                    reason = _sentence(tree.facts.get(name, {}).get("r", ""))
+                    text = reason or self.running.waiting.get(name, "Run to see it.")
+                    waiting[name] = (types[name], text)
+            first = "Tick layers on the left, then press Run."
+            if self.image is None:
+                first = "Drop a photo on the app, or try a sample. Then tick layers and press Run."
+            self.gallery.empty = first
             self.gallery.show(
-                shown,
-                waiting=waiting,
-                origins=origins,
-                stale=self.results.stale,
-                with_filters={
-                    n for n in origins if has_filters(self.model.module.get_submodule(n))
-                },
-                order=self.running.order,
+                shown, waiting, origins, self.results.stale, filters, self.running.order
             )
+            self.why_not = self.running.why_not()
             self.why_no_export = self.exporting.why_not()
             self._refresh_panels()
 
@@ -479,13 +463,11 @@ class Explorer(Part):
                 "note": "" if model.note.startswith("UNTRAINED") else model.note,
                 "partial": self.choosing.full_size(model),
                 "documentation": model.documentation,
-                "task": model.task,
             }
             name = str(model.device)
             self.device = "cuda" if name == "cuda:0" and name not in self.devices else name
             if self.device not in self.devices:
                 self.devices = [*self.devices, self.device]
-        self.refresh_reasons()
 
     def swap_model(self, model: LoadedModel) -> None:
         """Takes the same model on another device: what was captured stays."""
@@ -515,16 +497,12 @@ class Explorer(Part):
                 self.jobs.cancel()  # what it would give is of the model before
             self.results.clear()
             self.predictions = {}
-            self.running.order, self.running.waiting = {}, {}
-            if model is None:
-                self.tree.show(None)
-            else:
-                self.choosing.remember(model)
-                self.tree.show(model.module)
-                if self.layers:
-                    wanted = self.layers
-                    with contextlib.suppress(Exception):
-                        self.tree.selected = self._check_layers({"value": wanted})
+            self.running.order, self.running.waiting, self.running.sized = {}, {}, False
+            self.tree.show(model)
+            if model is not None:
+                self.choosing.given = model if model.passed_in else self.choosing.given
+                with contextlib.suppress(Exception):
+                    self.tree.selected = self._check_layers({"value": self.layers})
                 self.layers = list(self.tree.selected)
                 self.image_input.set_preprocess(model.preprocess)
             if self._shown_run is not None and self._shown_run.model is not model:
@@ -539,7 +517,6 @@ class Explorer(Part):
                 self.layers = list(self.tree.selected)
             self.results.limit(self.tree.selected)
             self.show_results()
-            self.refresh_reasons()
             if any(name not in self.results for name in self.tree.selected):
                 self.running.soon()
 
@@ -557,7 +534,6 @@ class Explorer(Part):
             if self.jobs.busy != "running":
                 self.running.waiting = {}
             self.show_results()
-            self.refresh_reasons()
             self.running.expect_soon()
             self.running.soon()
 

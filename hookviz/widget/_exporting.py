@@ -114,10 +114,7 @@ class Exporting:
         options["what"] = kinds | {"input"}
         target = None if zipped else Path(folder.strip() or "hookviz_exports").expanduser()
         task = partial(self._export, run, activations, options, target)
-        if not app.begin("exporting", "Exporting …", task):
-            return False
-        app.export_result = {}
-        return True
+        return app.begin("exporting", "Exporting …", task)
 
     def _export(
         self,
@@ -129,11 +126,8 @@ class Exporting:
     ) -> None:
         app = self._app
         app.clear_problem()
-
-        def progress(done: int, total: int, file: str) -> None:
-            app.progress(f"Exporting {file} …", done, total, "files")
-
-        options = {**options, "progress": progress, "cancelled": cancelled}
+        app.export_result = {}
+        options |= {"progress": app.progress("Exporting", "files"), "cancelled": cancelled}
         if target is None:
             with tempfile.TemporaryDirectory(prefix="hookviz-") as folder:
                 result = write_export(run.facts, activations, folder, **options)

@@ -1,8 +1,4 @@
-"""The image input as a widget of its own: drop, paste, browse or a sample photo.
-
-In: bytes in pieces from the page, or a picture from Python. Out: a Picture. Must not know: models
-beyond their preprocessing, runs, layers.
-"""
+"""The image input as a widget of its own: drop, paste, browse or a sample photo."""
 
 from __future__ import annotations
 
@@ -186,32 +182,17 @@ class ImageInput(Part):
         if picture is None:
             self.info = {}
             return
-        width, height = picture.size
-        info: dict[str, Any] = {
-            "name": picture.name,
-            "size": f"{width} × {height}",
-            "format": picture.format,
-            "notes": list(picture.notes),
-        }
-        seen = self._seen()
+        size = "{} × {}".format(*picture.size)
+        info = {"name": picture.name, "size": size, "format": picture.format}
+        seen: NetworkInput | None = None
+        # A user's own preprocessing may raise anything.
+        with self.showing_problems():
+            seen = self.network_input() if self._has_model else None
         if seen is not None:
             _, _, rows, columns = seen.tensor.shape
-            steps = seen.description.split(", mean")[0]
-            info["seen"] = f"{columns} × {rows} · {steps}"
+            info["seen"] = f"{columns} × {rows} · {seen.description.split(', mean')[0]}"
             info["seen_long"] = seen.description
-        self.info = info
-        self._send_pictures(picture, seen)
-
-    def _seen(self) -> NetworkInput | None:
-        if not self._has_model:
-            return None
-        try:
-            return self.network_input()
-        except Exception as error:  # noqa: BLE001 - a user's own preprocessing may raise anything
-            self.show_problem(error)
-            return None
-
-    def _send_pictures(self, picture: Picture, seen: NetworkInput | None) -> None:
+        self.info = {**info, "notes": list(picture.notes)}
         small = picture.image.copy()
         small.thumbnail((_THUMBNAIL, _THUMBNAIL))
         self._send_picture("original", small, "JPEG")
@@ -220,13 +201,12 @@ class ImageInput(Part):
             return
         shown = seen.picture()
         exact = max(shown.size) <= _THUMBNAIL
-        if not exact:
-            shown.thumbnail((_THUMBNAIL, _THUMBNAIL))
+        shown.thumbnail((_THUMBNAIL, _THUMBNAIL))
         self._send_picture("seen", shown, "PNG" if exact else "JPEG")
 
     def _send_picture(self, which: str, image: Image.Image, kind: str) -> None:
         file = io.BytesIO()
-        image.save(file, kind, **({"quality": 88} if kind == "JPEG" else {"compress_level": 1}))
+        image.save(file, kind, quality=88, compress_level=1)  # each has its own option
         message = {"type": "picture", "which": which, "mime": f"image/{kind.lower()}"}
         self.send(message, buffers=[file.getvalue()])
 
@@ -238,30 +218,20 @@ class ImageInput(Part):
     # ── what the page asks
 
     def _ask_pictures(self) -> None:
-        def send(_cancelled: Any) -> None:
-            if self.value is not None:
-                self._send_pictures(self.value, self._seen())
-
-        self._reader.later("pictures", send)
+        self._reader.later("pictures", self.refresh)
 
     def _take_sample(self, name: str) -> None:
         self._read_soon(lambda: self._take(sample_image(name)))
 
     def _choose_preprocessing(self, choice: str) -> None:
-        known = dict(PREPROCESSING_CHOICES)
-        if choice not in known:
-            error = ImageError(f"'{choice}' is no preprocessing; legal are {', '.join(known)}.")
-            self.show_problem(error, field="preprocess")
-            return
         self._reader.later("choice", lambda _cancelled: self.set_trait("choice", choice))
 
     def _change_own(self, values: dict[str, Any]) -> None:
-        name = next(iter(values), "")
-        wanted = {**self.own, "found": "", name: str(values.get(name, ""))}
-        if name not in self.own:
+        name = next((name for name in values if name in self.own), "")
+        if not name:
             return
         try:
-            own = _as_texts(_from_texts(wanted))
+            own = _as_texts(_from_texts({**self.own, name: str(values[name])}))
         except ImageError as error:
             self.show_problem(error, field=name)
             return

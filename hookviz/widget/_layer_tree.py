@@ -8,7 +8,7 @@ from typing import Any
 import traitlets
 from torch import nn
 
-from hookviz import _text
+from hookviz._text import shape_text
 from hookviz.capture import LayerInfo, list_layers, select_layers
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.models import LoadedModel
@@ -16,38 +16,14 @@ from hookviz.widget._bundle import built
 from hookviz.widget._part import Part
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def short_shape(shape: Sequence[int]) -> str:
     """A shape for people, without the batch of one.
 
     Examples:
-        >>> shape_text((1, 64, 224, 224)), shape_text((1, 1000)), shape_text(())
+        >>> short_shape((1, 64, 224, 224)), short_shape((1, 1000)), short_shape(())
         ('64×224×224', '1000', 'scalar')
     """
-    return _text.shape_text(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
-
-
-def row_facts(
-    shapes: Sequence[Sequence[int]] = (),
-    sizes: Sequence[int] = (),
-    reason: str = "",
-    *,
-    ran: bool = False,
-) -> dict[str, Any]:
-    """What a row shows of a layer.
-
-    Args:
-        shapes: Shape of the output, one per call; the first tensor where there are several.
-        sizes: Bytes of the output, one per call.
-        reason: Why the layer did not run; "" where it did.
-        ran: Whether this is of a run; else it is foreseen.
-
-    Returns:
-        The short form that goes to the page.
-    """
-    if reason:
-        return {"r": reason}
-    facts = {"c": len(shapes), "s": [shape_text(s) for s in shapes], "b": [int(b) for b in sizes]}
-    return {**facts, "d": 1} if ran else facts
+    return shape_text(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
 
 
 class LayerTree(Part):
@@ -63,7 +39,9 @@ class LayerTree(Part):
         hidden_calls: Calls that are not wanted of layers with several, as "layer#call".
         search: The text in the search box.
         rows: What is shown: name, type, whether it has no children.
-        facts: What `row_facts` gives, by layer.
+        facts: What is known by layer: the number of calls ``c``, shapes ``s`` and bytes ``b`` of
+            the output, one per call; ``d`` where a run has found this out (else it is foreseen);
+            or the reason ``r`` why the layer did not run.
 
     Examples:
         >>> tree = LayerTree(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), selected="0")
@@ -131,7 +109,7 @@ class LayerTree(Part):
             self.selected = [name for name in self.names if name in kept]
 
     def add_facts(self, facts: Mapping[str, dict[str, Any]]) -> None:
-        """Adds what is known of layers now, see `row_facts`.
+        """Adds what is known of layers now, see `facts`.
 
         Args:
             facts: By layer; layers that are not named keep what was known.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import traitlets
@@ -111,12 +112,11 @@ class MapGallery(Part):
     def show(
         self,
         activations: Iterable[Activation],
-        *,
-        waiting: Mapping[str, tuple[str, str]] | None = None,
-        origins: Mapping[str, Origin] | None = None,
+        waiting: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+        origins: Mapping[str, Origin] = MappingProxyType({}),
         stale: Container[str] = (),
         with_filters: Container[str] = (),
-        order: Mapping[str, int] | None = None,
+        order: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Shows activations, and names the layers that are still waited for.
 
@@ -129,9 +129,9 @@ class MapGallery(Part):
             order: Place in the order of execution by "layer#call", see `arrange_cards`.
         """
         with self.lock:
-            cards = arrange_cards(self._cards, activations, waiting or {}, order or {})
+            cards = arrange_cards(self._cards, activations, waiting, order)
             for card in cards.values():
-                card.origin = (origins or {}).get(card.layer, NOWHERE)
+                card.origin = origins.get(card.layer, NOWHERE)
                 card.stale = card.layer in stale and card.activation is not None
                 card.has_filters = card.layer in with_filters
                 card.filters = card.filters and card.has_filters
@@ -246,26 +246,15 @@ class MapGallery(Part):
 
     # ── what the page asks
 
-    def _hello(self, width: int = 1200, ratio: float = 1.0, style: str = "light") -> None:
-        # A page begins to look: a first one, or one that was loaded again.
+    def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
+        # A page begins to look (a first one, or one that was loaded again), or looks otherwise.
         with self.lock:
-            self._sent.clear()
-            self._take_look(width, ratio, style)
-            self._repaint()
-
-    def _resize(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
-        with self.lock:
-            self._take_look(width, ratio, style)
-            for card in self._cards.values():
-                card.renew()
-            self._publish()
-
-    def _take_look(self, width: int, ratio: float, style: str) -> None:
-        self._look = {
-            "width": min(6000, max(200, width)),
-            "dpi": 100.0 * min(3.0, max(1.0, ratio)),
-            "style": "dark" if style == "dark" else "light",
-        }
+            self._look = {
+                "width": min(6000, max(200, width)),
+                "dpi": 100.0 * min(3.0, max(1.0, ratio)),
+                "style": "dark" if style == "dark" else "light",
+            }
+            self._renew_all()
 
     def _come_near(self, keys: list[str]) -> None:
         with self.lock:
@@ -276,25 +265,22 @@ class MapGallery(Part):
         self.current_key = key
 
     def _change_view(self, changes: dict[str, Any]) -> None:
-        name = next(iter(changes), "")
+        refusal: RenderError | None = None
         try:
             wanted = changed_options(self.options, changes, self._range)
-            for_some = [n for n in changes if n in FOR_SOME_LAYERS]
-            if for_some and wanted != self.options:
+            if FOR_SOME_LAYERS.keys() & changes and wanted != self.options:
                 self._refuse_what_no_card_can(wanted)
+            self.options = wanted
         except RenderError as error:
-            self._restate_view()
-            self.show_problem(error, field=name)
-            return
-        self.options = wanted
-        self._restate_view()
-        self.alert = {}
-
-    def _restate_view(self) -> None:
+            refusal = error
         # A control may hold another text than the value that stands: it gets that back.
         with self.lock:
             self.view = {}
             self.view = view_of(self.options)
+        if refusal is None:
+            self.alert = {}
+        else:
+            self.show_problem(refusal, field=next(iter(changes), ""))
 
     def _refuse_what_no_card_can(self, options: GridOptions) -> None:
         """Raises the current card's reason where no shown card can follow the options in full."""
@@ -303,13 +289,11 @@ class MapGallery(Part):
         for card in sorted(self.shown_cards, key=lambda card: card is not first):
             if card.statistics or card.filters:
                 continue  # statistics are of all channels, filters of the weights
-            try:
+            with contextlib.suppress(RenderError):  # it could not be drawn before either
                 painted = self._painted(card, options.replace(page=0))
-            except RenderError:
-                continue  # it could not be drawn before either
-            if painted is None or painted.refusal is None:
-                return
-            reasons.append(painted.refusal)
+                if painted is None or painted.refusal is None:
+                    return
+                reasons.append(painted.refusal)
         if reasons:
             raise reasons[0]
 
@@ -360,9 +344,13 @@ class MapGallery(Part):
         with self.lock:
             self.view = view_of(self.options)
             for card in self._cards.values():
-                card.renew()
                 card.page = 0
-            self._publish()
+            self._renew_all()
+
+    def _renew_all(self) -> None:
+        for card in self._cards.values():
+            card.renew()
+        self._publish()
 
     def _publish(self) -> None:
         self.cards = [card.public() for card in self._cards.values()]
@@ -442,8 +430,7 @@ class MapGallery(Part):
         """What the page asks."""
         return {
             **super().handlers(),
-            "hello": self._hello,
-            "look": self._resize,
+            "look": self._take_look,
             "near": self._come_near,
             "current": self._make_current,
             "view": self._change_view,

@@ -24,7 +24,7 @@ from hookviz.render import (
     fitted,
     page_count,
 )
-from hookviz.widget._layer_tree import shape_text
+from hookviz.widget._layer_tree import short_shape
 
 PICTURE_BYTES = 96_000_000
 """PNG bytes that a gallery keeps, so that a layer ticked again is there at once."""
@@ -56,12 +56,14 @@ class Painted:
     Attributes:
         png: The picture.
         facts: What the page writes beside it.
+        values: Those of them that are of the tensor, however it is drawn.
         refusal: Why a choice of the view could not be followed; None where all were.
     """
 
     png: bytes
     facts: dict[str, Any]
-    refusal: RenderError | None = None
+    values: dict[str, Any]
+    refusal: RenderError | None
 
 
 def draw_card(
@@ -133,8 +135,7 @@ class PaintBox:
     @property
     def bytes(self) -> int:
         """Bytes of the pictures that are kept."""
-        with self._lock:
-            return sum(len(kept.painted.png) for kept in self._kept.values())
+        return sum(len(kept.painted.png) for kept in list(self._kept.values()))
 
     def paint(self, activation: Activation, options: GridOptions, origin: Origin) -> Painted:
         """A card's picture, painted or kept from before; see `draw_card`.
@@ -162,9 +163,9 @@ class PaintBox:
             "scale": drawing.scale,
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
-            **self._range_of(activation, drawing, origin),
         }
-        painted = Painted(png, facts, refusal)
+        values = self._values(activation, drawing, origin)
+        painted = Painted(png, {**facts, **values}, values, refusal)
         with self._lock:
             self._kept[key] = _Kept(weakref.ref(activation.tensor), weakref.ref(origin), painted)
             self._kept.move_to_end(key)
@@ -176,20 +177,19 @@ class PaintBox:
         gone = [k for k, kept in self._kept.items() if None in (kept.tensor(), kept.origin())]
         for key in gone:
             del self._kept[key]
-        size = sum(len(kept.painted.png) for kept in self._kept.values())
-        while size > PICTURE_BYTES and len(self._kept) > 1:
-            size -= len(self._kept.popitem(last=False)[1].painted.png)
+        while self.bytes > PICTURE_BYTES and len(self._kept) > 1:
+            self._kept.popitem(last=False)
 
-    def _range_of(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
+    def _values(self, activation: Activation, drawing: Drawing, origin: Origin) -> dict[str, Any]:
         tensor = activation.tensor
         with self._lock:
             for kept in self._kept.values():
                 if kept.shows(tensor, origin):
-                    return {name: kept.painted.facts[name] for name in _OF_THE_TENSOR}
+                    return kept.painted.values
         counts = ((drawing.nan, "NaN"), (drawing.posinf, "+Inf"), (drawing.neginf, "−Inf"))
         low, high = _span(activation, plain=not any(count for count, _ in counts), origin=origin)
         return {
-            "shape": shape_text(activation.shape),
+            "shape": short_shape(activation.shape),
             "bytes": tensor.numel() * tensor.element_size(),
             "low": low,
             "high": high,
@@ -197,9 +197,6 @@ class PaintBox:
             "channels": drawing.total,
             "odd": " · ".join(f"{count} {word}" for count, word in counts if count),
         }
-
-
-_OF_THE_TENSOR = ("shape", "bytes", "low", "high", "dead", "channels", "odd")
 
 
 def _span(

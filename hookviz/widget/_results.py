@@ -1,8 +1,4 @@
-"""What was captured so far, over several runs, and what of it is still true.
-
-In: runs as they go on. Out: activations by layer, with where they come from. Must not know:
-widgets, threads, how anything is drawn.
-"""
+"""What was captured so far, over several runs, and what of it is still true."""
 
 from __future__ import annotations
 
@@ -43,31 +39,21 @@ class Captured:
         return sum(a.tensor.numel() * a.tensor.element_size() for a in self.activations)
 
 
-class Results:
-    """Captured layers by name; newer ones replace older ones.
+class Results(dict[str, Captured]):
+    """Captured layers by name, in the order of their capture; newer ones replace older ones.
 
     What is ticked is kept as long as image and model stay; of what is not ticked any more, the
     latest up to `TENSOR_BYTES`. No older run is kept: a layer holds its own tensors alone.
     """
 
-    def __init__(self) -> None:
-        self._layers: dict[str, Captured] = {}
-
-    def __contains__(self, layer: object) -> bool:
-        return layer in self._layers
-
-    def get(self, layer: str) -> Captured | None:
-        """What was captured of a layer; None for nothing."""
-        return self._layers.get(layer)
-
     @property
     def stale(self) -> set[str]:
         """Layers whose values are from an earlier image, model or preprocessing."""
-        return {name for name, found in self._layers.items() if found.stale}
+        return {name for name, found in self.items() if found.stale}
 
     def all_fresh(self) -> list[Captured]:
         """All that belongs to the present image and model."""
-        return [found for found in self._layers.values() if not found.stale]
+        return [found for found in self.values() if not found.stale]
 
     def put(
         self, activations: Iterable[Activation], origin: Origin, run: Run | None = None
@@ -86,30 +72,27 @@ class Results:
             if activation.kind == "output":
                 layers.setdefault(activation.layer, []).append(activation)
         for name, found in layers.items():
-            self._layers.pop(name, None)
-            self._layers[name] = Captured(tuple(found), origin, bare)
+            self.pop(name, None)
+            self[name] = Captured(tuple(found), origin, bare)
 
     def limit(self, ticked: Collection[str]) -> None:
         """Lets go of the oldest layers that are not ticked, beyond `TENSOR_BYTES`."""
-        others = {n: found.bytes for n, found in self._layers.items() if n not in ticked}
+        others = {name: found.bytes for name, found in self.items() if name not in ticked}
         size = sum(others.values())
         for name, count in others.items():
             if size <= TENSOR_BYTES:
                 break
-            del self._layers[name]
+            del self[name]
             size -= count
 
     def expire(self) -> None:
         """Marks everything as stale."""
-        self._layers = {n: replace(found, stale=True) for n, found in self._layers.items()}
+        self.update({name: replace(found, stale=True) for name, found in self.items()})
 
     def drop_stale(self) -> None:
         """Lets go of what is stale."""
-        self._layers = {n: found for n, found in self._layers.items() if not found.stale}
-
-    def clear(self) -> None:
-        """Lets go of everything."""
-        self._layers = {}
+        for name in self.stale:
+            del self[name]
 
 
 def return_memory(_cancelled: Any = None) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from hookviz.render import FigureFacts
 from hookviz.run import Run, failing_layer, run_model
 from hookviz.widget._app import App
 from hookviz.widget._cards import card_key
-from hookviz.widget._layer_tree import row_facts
+from hookviz.widget._layer_tree import short_shape
 from hookviz.widget._painting import Origin
 from hookviz.widget._worker import Cancelled
 
@@ -40,7 +39,7 @@ class Expected(NamedTuple):
     """What a run will give.
 
     Attributes:
-        rows: By layer what `row_facts` gives; {} where it cannot be known.
+        rows: `LayerTree.facts`; {} where they cannot be known.
         order: Place in the order of execution of each "layer#call".
     """
 
@@ -71,18 +70,16 @@ def expected_rows(
 
 
 def _rows_of(found: Iterable[Any], *, ran: bool = False) -> dict[str, dict[str, Any]]:
-    """What `row_facts` gives by layer; of records with a layer, a call, a shape and a tensor."""
+    """`LayerTree.facts`, by records with a layer, a call, a shape and a tensor."""
     layers: dict[str, dict[int, list[Any]]] = {}
     for one in found:
         layers.setdefault(one.layer, {}).setdefault(one.call, []).append(one)
-    return {
-        name: row_facts(
-            [leaves[0].shape for leaves in calls.values()],
-            [sum(leaf.tensor.nbytes for leaf in leaves) for leaves in calls.values()],
-            ran=ran,
-        )
-        for name, calls in layers.items()
-    }
+    facts: dict[str, dict[str, Any]] = {}
+    for name, calls in layers.items():
+        shapes = [short_shape(leaves[0].shape) for leaves in calls.values()]
+        sizes = [sum(leaf.tensor.nbytes for leaf in leaves) for leaves in calls.values()]
+        facts[name] = {"c": len(calls), "s": shapes, "b": sizes, **({"d": 1} if ran else {})}
+    return facts
 
 
 def origin_of(model: Any, picture: Any, received: Any) -> Origin:
@@ -117,6 +114,7 @@ class Running:
         waiting: Why a layer that was asked for is not there, for its card, by layer.
         order: Place in the order of execution by "layer#call", as far as it is foreseen.
         promised: Whether the cell that displays the app waits for a run.
+        sized: Whether the size of the model's input was looked for.
     """
 
     def __init__(self, app: App) -> None:
@@ -124,7 +122,7 @@ class Running:
         self.waiting: dict[str, str] = {}
         self.promised = False
         self.order: dict[str, int] = {}
-        self._sized: weakref.ref[LoadedModel] | None = None
+        self.sized = False
 
     def why_not(self) -> str:
         """Why there can be no run now, in words; "" where there can."""
@@ -133,14 +131,7 @@ class Running:
             return "Choose a model."
         if app.image is None:
             return "Choose an image."
-        if not app.tree.selected:
-            return "Tick at least one layer."
-        return ""
-
-    def expected_bytes(self) -> int:
-        """Bytes that the ticked layers will take; 0 where that is not known."""
-        tree = self._app.tree
-        return sum(sum(tree.facts.get(name, {}).get("b", ())) for name in tree.selected)
+        return "" if app.tree.selected else "Tick at least one layer."
 
     def expect_soon(self) -> None:
         """Has the layers' shapes found out without a run."""
@@ -168,14 +159,13 @@ class Running:
 
     def _find_size(self, model: LoadedModel, cancelled: Cancelled) -> None:
         """Gives a module that says nothing of its input the size that it takes, once."""
-        known = self._sized is not None and self._sized() is model
-        if known or not model.passed_in or model.preprocess is not None:
+        if self.sized or not model.passed_in or model.preprocess is not None:
             return
         found = find_input_size(model.module, cancelled)
         with self._app.lock:
             if cancelled() or self._app.model is not model:
                 return
-            self._sized = weakref.ref(model)
+            self.sized = True
             if found is not None and found.size is not None:
                 text = f"Found by trial: {found.describe()}."
                 self._app.image_input.set_size(*found.size, found.channels, text)
@@ -192,15 +182,13 @@ class Running:
         app = self._app
         app.jobs.forget("auto")
         if self.why_not():
-            app.refresh_reasons()
-            return False
-        size = self.expected_bytes()
-        if size > LARGE and not anyway:
-            count = len(app.tree.selected)
-            gigabytes = f"{size / 1e9:.1f} GB"
-            app.ask_large(f"The {count} ticked layers will take about {gigabytes} of memory.")
             return False
         layers = list(app.tree.selected)
+        size = sum(sum(app.tree.facts.get(name, {}).get("b", ())) for name in layers)
+        if size > LARGE and not anyway:
+            gigabytes = f"{size / 1e9:.1f} GB"
+            app.ask_large(f"The {len(layers)} ticked layers will take about {gigabytes} of memory.")
+            return False
         shown = {"total": len(layers), "unit": "layers"}
         with app.lock:
             task = partial(self._run, layers)
@@ -232,8 +220,7 @@ class Running:
             self._find_size(app.model, cancelled)
         model, picture = app.model, app.image
         if cancelled() or model is None or picture is None:
-            self._drop()
-            return
+            raise RunCancelled("There is nothing to run any more.")
         how = app.image_input.preprocessing
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
         origin = origin_of(model, picture, given)
@@ -279,8 +266,7 @@ class Running:
             self.waiting = {}
         with app.lock:
             if app.model is not model:
-                self._drop()
-                return
+                raise RunCancelled("The app has another model now.")
             changed = app.image is not picture
             app.results.put(run.activations, origin, run)
             if changed:
@@ -292,17 +278,11 @@ class Running:
                 self.waiting = dict.fromkeys(layers, f"The run {verb} before this layer.")
             facts = _rows_of((a for a in run.activations if a.kind == "output"), ran=True)
             if run.error is None:
-                facts |= {name: row_facts(reason=reason) for name, reason in run.missing.items()}
+                facts |= {name: {"r": reason} for name, reason in run.missing.items()}
             app.tree.add_facts(facts)
             app.take_run(run)
             self._conclude(run, len(layers))
         app.return_memory_soon()
-
-    def _drop(self) -> None:
-        """Ends a run that came to nothing, or whose model is not the app's any more."""
-        self.waiting = {}
-        self._app.end("Cancelled.", "cancelled")
-        self._app.show_results()
 
     def _conclude(self, run: Run, asked: int) -> None:
         app, error, done = self._app, run.error, len(run.layers)

@@ -72,9 +72,8 @@ def changed_options(
         2.0
     """
     wanted = {name: value for name, value in changes.items() if name in _NAMES}
-    for name in ("hide_dead", "overlay"):
-        if not isinstance(wanted.get(name, False), (bool, float)):
-            raise RenderError(f"{name} is {wanted[name]!r}; it must be on or off.")
+    if "hide_dead" in wanted:
+        wanted["hide_dead"] = bool(wanted["hide_dead"])
     for name in ("vmin", "vmax"):
         if name in wanted:
             wanted[name] = _value(name, wanted[name])

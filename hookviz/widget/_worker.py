@@ -1,7 +1,5 @@
 """Worker threads: long work off the kernel's message loop.
 
-In: tasks. Out: their effects, one task at a time. Must not know: widgets, models, images.
-
 A kernel handles a widget's messages one by one, so a long handler would block every control.
 Handlers only put tasks here. The thread is started when there is something to do and ends by
 itself when there was nothing for a few seconds, so that a forgotten widget keeps no thread.
@@ -41,6 +39,9 @@ class Worker:
         report: Called on the thread with what a task raised.
         rank: Order of the small tasks: the one whose key has the smallest rank is next.
         idle: Seconds without a task after which the thread ends.
+
+    Attributes:
+        busy: Label of the job that is waiting or running; "" for none.
     """
 
     def __init__(
@@ -56,20 +57,14 @@ class Worker:
         self._rank = rank
         self._idle = idle
         self._lock = threading.Condition()
-        self._job: tuple[str, Task] | None = None
+        self._job: Task | None = None
         self._tasks: dict[Hashable, tuple[float, Task]] = {}
         self._thread: threading.Thread | None = None
-        self._busy = ""
+        self.busy = ""
         self._working = False
         self._cancel = threading.Event()
         self._closed = False
         _workers.add(self)
-
-    @property
-    def busy(self) -> str:
-        """Label of the job that is waiting or running; "" for none."""
-        with self._lock:
-            return self._job[0] if self._job else self._busy
 
     @property
     def cancelled(self) -> bool:
@@ -87,10 +82,10 @@ class Worker:
             Whether it was taken: a double click starts one job.
         """
         with self._lock:
-            if self._closed or self._job or self._busy:
+            if self._closed or self.busy:
                 return False
             self._cancel = threading.Event()
-            self._job = (label, task)
+            self.busy, self._job = label, task
             self._wake()
             return True
 
@@ -125,10 +120,9 @@ class Worker:
             Whether there was one.
         """
         with self._lock:
-            if not (self._job or self._busy):
-                return False
-            self._cancel.set()
-            return True
+            if self.busy:
+                self._cancel.set()
+            return bool(self.busy)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing is running and nothing is due; tasks of a later time do not count.
@@ -187,13 +181,14 @@ class Worker:
 
     def _next(self) -> Callable[[], object] | None:
         with self._lock:
-            self._busy, self._working = "", False
+            self._working = False
+            if self._job is None:
+                self.busy = ""
             self._lock.notify_all()
             end = time.monotonic() + self._idle
             while not self._closed:
-                if self._job:
-                    self._working = True
-                    (self._busy, task), self._job = self._job, None
+                if task := self._job:
+                    self._working, self._job = True, None
                     return partial(task, self._cancel.is_set)
                 if keys := self._due():
                     self._working = True

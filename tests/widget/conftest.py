@@ -41,7 +41,7 @@ class Page:
         return [entry for entry in self.heard if entry[0]["type"] == kind][-1]
 
     def look(self, width: int = 500) -> None:
-        self.say("hello", width=width, ratio=1, style="light")
+        self.say("look", width=width, ratio=1, style="light")
 
 
 class Net(nn.Module):

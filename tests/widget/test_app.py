@@ -791,7 +791,7 @@ class TestLife:
 
         monkeypatch.setattr(still, "_publisher", Publisher)
         app._still.id = "display"
-        app.gallery._hello(1300)
+        app.gallery._take_look(1300)
         ready(app, "conv", "fc")
         app.start_run()
         assert app.wait(30)

@@ -68,7 +68,7 @@ BODIES = {
     "in torch": "app = app_of(lambda: [torch.rand(700, 700) @ torch.rand(700, 700) "
     "for _ in range(999)]); entered.wait(60)",
     "in a run": f"{VGG}; time.sleep(0.3)",
-    "in a grid": f"{VGG}\n    app.gallery._hello(1800); app.wait(); "
+    "in a grid": f"{VGG}\n    app.gallery._take_look(1800); app.wait(); "
     "app.options = app.options.replace(cmap='magma'); time.sleep(0.05)",
     "in an export": f"{VGG}\n    app.wait(); app.exporting.start(['channels'], zipped=True); "
     "time.sleep(0.3)",

@@ -38,7 +38,7 @@ def model():
 
 def opened():
     app = hookviz.explore(model(), hookviz.sample_image(), ["0", "1"], run=False)
-    app.gallery._hello(400)
+    app.gallery._take_look(400)
     return app
 
 def run(app):
@@ -110,7 +110,7 @@ def test_a_closed_app_holds_nothing_though_it_is_held() -> None:
     app = explore(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), sample_image(), ["0"], run=False)
     seen: list[Any] = []
     app.observe(seen.append, "run")
-    app.gallery._hello(300)
+    app.gallery._take_look(300)
     run(app)
     held = [app.run, app.run.activations[0].tensor, app.model, app.model.module, app.run.output]
     references = [weakref.ref(thing) for thing in held]
@@ -160,7 +160,7 @@ def test_a_closed_app_whose_model_is_gone_comes_back_without_it() -> None:
 
 def test_an_older_run_goes_with_the_next_and_with_image_and_model(model: LoadedModel) -> None:
     app = explore(model, sample_image(), ["conv", "fc"], run=False)
-    app.gallery._hello(300)
+    app.gallery._take_look(300)
     run(app)
     first = [weakref.ref(app.run), *(weakref.ref(a.tensor) for a in app.run.activations)]
     app.layers = ["conv"]

@@ -95,7 +95,7 @@ def scene() -> Iterator[tuple[Explorer, StandIn]]:
     assert app.wait(60)
     with pytest.MonkeyPatch.context() as monkeypatch:
         page = StandIn([app, *app.parts], monkeypatch)
-        page.say(3, {"type": "hello", "width": 300})
+        page.say(3, {"type": "look", "width": 300})
         assert app.wait(60)
         assert app.alert == {}
         yield app, page

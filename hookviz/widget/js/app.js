@@ -4,7 +4,7 @@
 // export_result, auto_run, alert, max_bytes and the parts image_input, tree, gallery.
 import "./app.css";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
-import { alertBox, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
+import { alertBox, button, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
 import { resultTabs } from "./tabs.js";
@@ -14,8 +14,8 @@ import { saveZip } from "./zip.js";
 /** @typedef {import("./kit.js").Context} Context */
 /** @typedef {import("./kit.js").Model} Model */
 
-/** The parts: the trait that names each one's widget, and where it is shown. */
-const PARTS = [["image_input", "side"], ["tree", "side"], ["gallery", "main"]];
+/** The parts: the traits that name their widgets. */
+const PARTS = ["image_input", "tree", "gallery"];
 
 /** @param {Context} context */
 export function renderApp({ model, el, host }) {
@@ -27,7 +27,6 @@ export function renderApp({ model, el, host }) {
   const send = watchKernel(model, el, cleanup, {
     gone(text) {
       dead = true;
-      root.dataset.state = "dead";
       say(text);
       refreshStatus();
     },
@@ -55,7 +54,7 @@ export function renderApp({ model, el, host }) {
   const alert = alertBox(act);
   header.el.insertBefore(light.el, header.help);
 
-  const slots = Object.fromEntries(PARTS.map(([name]) => [name, h("div", { class: `hv-place hv-place-${name}` })]));
+  const slots = Object.fromEntries(PARTS.map((name) => [name, h("div", { class: `hv-place hv-place-${name}` })]));
   const side = h("div", { class: "hv-side" }, slots.image_input, predictions.el, slots.tree);
   const results = resultTabs(model, slots.gallery, (reference, place) => showPart(host, reference, place, cleanup));
   const root = h("section", { hv: "app", class: "hv hv-app", "aria-label": "hookviz", "data-state": "idle" },
@@ -63,27 +62,18 @@ export function renderApp({ model, el, host }) {
     h("div", { class: "hv-columns" }, side, results),
     bar.el, ...dialogs.map((dialog) => dialog.box));
 
-  function refreshModel() {
-    header.show(model);
-    predictions.show(model.get("predictions") ?? {}, model.get("model_info") ?? {});
-  }
   function refreshStatus() {
     const status = model.get("status") ?? {};
-    if (!dead) root.dataset.state = status.state ?? "idle";
+    root.dataset.state = dead ? "dead" : status.state ?? "idle";
     light.show(status, dead);
-    bar.show(status, model.get("why_not") ?? "", dead);
-    bar.setAuto(Boolean(model.get("auto_run")));
+    bar.show(status, { why: model.get("why_not") ?? "", dead, automatic: Boolean(model.get("auto_run")) });
     exporting.show(model.get("export_result") ?? {}, model.get("why_no_export") ?? "");
   }
-  const refreshAlert = () => alert.show(model.get("alert"));
-  for (const [names, refresh] of /** @type {[string[], () => void][]} */ ([
-    [["model_info", "devices", "device", "predictions"], refreshModel],
-    [["status", "why_not", "why_no_export", "export_result", "auto_run"], refreshStatus],
-    [["alert"], refreshAlert],
-  ])) {
-    for (const name of names) cleanup.listen(model, `change:${name}`, refresh);
-    refresh();
-  }
+  cleanup.follow(model, ["model_info", "devices", "device"], () => header.show(model));
+  cleanup.follow(model, ["model_info", "predictions"], () =>
+    predictions.show(model.get("predictions") ?? {}, model.get("model_info") ?? {}));
+  cleanup.follow(model, ["status", "why_not", "why_no_export", "export_result", "auto_run"], refreshStatus);
+  cleanup.follow(model, ["alert"], () => alert.show(model.get("alert")));
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     if (message.type === "ask-large") large.ask(message.question);
     else if (message.type === "zip-ready") saveZip(model, message);
@@ -102,23 +92,21 @@ export function renderApp({ model, el, host }) {
     });
   }
 
-  el.classList.add("hv-host");
-  el.append(root);
-  for (const [name] of PARTS) showPart(host, model.get(name), slots[name], cleanup);
+  const leave = cleanup.mount(el, root);
+  for (const name of PARTS) showPart(host, model.get(name), slots[name], cleanup);
   tellOfViews(model, root, cleanup);
-  return () => cleanup.run();
+  return leave;
 }
 
 /** @param {{send: (message: any) => void, openModels: () => void, toggleHelp: () => void}} app */
 function makeHeader({ send, openModels, toggleHelp }) {
   const name = h("span", { class: "hv-model-name" });
-  const pick = h("button", { hv: "model-button", type: "button", class: "hv-button hv-pick",
-    "aria-label": "Choose model", "aria-haspopup": "dialog", onclick: openModels }, name, icon("down"));
+  const pick = button("model-button", openModels, { class: "hv-button hv-pick", "aria-label": "Choose model", "aria-haspopup": "dialog" },
+    name, icon("down"));
   const weights = h("span", { hv: "weights", class: "hv-weights" });
   const untrained = h("span", { hv: "untrained", class: "hv-badge hv-bad" }, "UNTRAINED");
   const device = select("device", "Device", [], (value) => send({ type: "device", device: value }));
-  const help = h("button", { hv: "help-button", type: "button", class: "hv-quiet hv-help", "aria-label": "Help",
-    title: "Help (?)", onclick: toggleHelp }, "?");
+  const help = button("help-button", toggleHelp, { class: "hv-quiet hv-help", "aria-label": "Help", title: "Help (?)" }, "?");
   const el = h("div", { class: "hv-head" }, h("span", { class: "hv-brand", "aria-hidden": "true" }, "hookviz"),
     pick, h("span", { class: "hv-about" }, weights), device, help);
   /** @param {Model} model */

@@ -1,6 +1,6 @@
 // @ts-check
 // Panels over the app: choosing a model, exporting, help, the question before a large run.
-import { checkbox, Cleanup, debounce, focused, freshId, h, icon, isOff, select, setChoices, setOff, setText } from "./kit.js";
+import { button, checkbox, Cleanup, copyText, debounce, focused, freshId, h, icon, isOff, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -12,14 +12,10 @@ import { checkbox, Cleanup, debounce, focused, freshId, h, icon, isOff, select, 
 export function panel(what, ...inside) {
   /** @type {HTMLElement | null} */
   let back = null;
-  const box = h("div", {
-    hv: what.hv, role: what.role ?? "dialog", "aria-label": what.label,
-    class: `hv-panel ${what.class ?? ""}`, hidden: true, tabindex: "-1",
-  },
+  const box = h("div", { hv: what.hv, role: what.role ?? "dialog", "aria-label": what.label, hidden: true, tabindex: "-1",
+    class: `hv-panel ${what.class ?? ""}` },
   h("div", { class: "hv-panel-head" }, h("h3", {}, what.label),
-    h("button", { type: "button", class: "hv-quiet", "aria-label": what.closeLabel,
-      title: what.closeLabel, onclick: () => close() }, icon("close"))),
-  ...inside);
+    button("close", () => close(), { class: "hv-quiet", label: what.closeLabel }, icon("close"))), ...inside);
   /** @param {HTMLElement | null} [first] */
   function open(first) {
     back = focused(box);
@@ -38,12 +34,11 @@ export function panel(what, ...inside) {
       event.stopPropagation();
       close();
     } else if (event.key === "Tab") {
-      const stops = [...box.querySelectorAll("button, input, select, summary, [tabindex='0']")].filter(
-        (stop) => !stop.closest("[hidden]"));
-      const edge = event.shiftKey ? stops[0] : stops[stops.length - 1];
-      if (focused(box) === edge || focused(box) === box) {
+      const stops = [...box.querySelectorAll("button, input, select, summary, [tabindex='0']")].filter((stop) => !stop.closest("[hidden]"));
+      if (event.shiftKey) stops.reverse();
+      if (focused(box) === stops.at(-1) || focused(box) === box) {
         event.preventDefault();
-        /** @type {HTMLElement} */ (event.shiftKey ? stops[stops.length - 1] : stops[0])?.focus();
+        /** @type {HTMLElement} */ (stops[0])?.focus();
       }
     }
   });
@@ -55,20 +50,18 @@ export function modelPanel(model, cleanup) {
   let chosen = "";
   let wanted = "auto";
   const id = freshId("model");
-  const search = h("input", { class: "hv-input hv-wide", type: "search", "aria-label": "Search models",
-    placeholder: "Search, timm:NAME or a checkpoint's path", spellcheck: "false", autocomplete: "off", role: "searchbox" });
+  const search = textInput("model-search", "Search models", { type: "search", placeholder: "Search, timm:NAME or a checkpoint's path" });
   const list = h("div", { hv: "model-list", role: "listbox", "aria-label": "Models", tabindex: "0", class: "hv-list" });
   const weights = select("model-weights", "Weights", [["auto", "automatic"]], refreshNote);
-  const file = h("input", { hv: "model-file", class: "hv-input hv-wide", type: "text",
-    "aria-label": "Checkpoint file", placeholder: "path of a .pth or .safetensors file", spellcheck: "false" });
-  const fileLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "File"), file);
+  const file = textInput("model-file", "Checkpoint file", { placeholder: "path of a .pth or .safetensors file" });
+  const fileLine = labelled("File", file);
   const note = h("p", { class: "hv-dim hv-note", hv: "weights-note" });
-  const load = h("button", { hv: "model-load", type: "button", class: "hv-button hv-main", onclick: go }, "Load model");
+  const load = button("model-load", go, { class: "hv-button hv-main" }, "Load model");
   /** @type {Record<string, string>} */
   let notes = {};
   const view = panel({ hv: "model-dialog", label: "Choose a model", closeLabel: "Close", class: "hv-model-panel" },
-    search, list, h("label", { class: "hv-field" }, h("span", {}, "Weights"), weights), fileLine, note,
-    h("div", { class: "hv-panel-foot" }, load));
+    search, list, labelled("Weights", weights), fileLine, note, h("div", { class: "hv-panel-foot" }, load));
+  refreshNote();
 
   function refreshNote() {
     fileLine.hidden = weights.value !== "file";
@@ -111,16 +104,16 @@ export function modelPanel(model, cleanup) {
     const next = options[Math.max(0, Math.min(options.length - 1, at + step))];
     if (next) choose(next.dataset.name ?? "");
   }
-  const keys = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "ArrowDown") move(1);
-    else if (event.key === "ArrowUp") move(-1);
-    else if (event.key === "Enter") go();
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
-  search.addEventListener("keydown", keys);
-  list.addEventListener("keydown", keys);
+  for (const box of [search, list]) {
+    box.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      if (event.key === "ArrowDown") move(1);
+      else if (event.key === "ArrowUp") move(-1);
+      else if (event.key === "Enter") go();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
   search.addEventListener("input", debounce(100, ask));
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     if (message.type === "models" && message.search === search.value.trim()) {
@@ -153,45 +146,34 @@ export function modelPanel(model, cleanup) {
 export function exportPanel(model, current) {
   const group = freshId("scope");
   const scopes = [["grid", "This grid"], ["ticked", "Ticked layers"], ["channels", "Chosen channels"], ["all", "Everything"]];
-  const radios = scopes.map(([value, text], i) => h("label", { class: "hv-check" },
-    h("input", { hv: "export-scope", type: "radio", name: group, value, checked: i === 1,
-      onchange: refresh }), text));
-  const scope = () => radios.map((r) => /** @type {HTMLInputElement} */ (r.firstElementChild)).find((r) => r.checked)?.value ?? "ticked";
-  const channels = h("input", { hv: "export-channels", class: "hv-input hv-wide", type: "text",
-    "aria-label": "Channels to export", placeholder: "for example 0-15,42", spellcheck: "false" });
-  const channelLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "Channels"), channels);
+  const radios = scopes.map(([value, text], i) => checkbox("export-scope", text, { type: "radio", name: group, value, checked: i === 1,
+    onchange: refresh }));
+  const scope = () => radios.find(({ input }) => input.checked)?.input.value ?? "ticked";
+  const channels = textInput("export-channels", "Channels to export", { placeholder: "for example 0-15,42" });
+  const channelLine = labelled("Channels", channels, { class: "hv-field", hidden: true });
   const grids = checkbox("export-grids", "Grids", { checked: true });
   const svg = checkbox("export-svg", "Grids as SVG");
   const pdf = checkbox("export-pdf", "Grids as PDF");
   const single = checkbox("export-channels-png", "Channels as PNG");
   const values = checkbox("export-values", "Values");
   const format = select("export-format", "Format of values", [["npz", "npz"], ["safetensors", "safetensors"]], () => {});
-  const folder = h("input", { hv: "export-folder", class: "hv-input hv-wide", type: "text",
-    "aria-label": "Folder", value: "hookviz_exports", spellcheck: "false" });
+  const folder = textInput("export-folder", "Folder", { value: "hookviz_exports" });
   const path = h("code", { hv: "export-path", class: "hv-path", tabindex: "0" });
   const files = h("span", { class: "hv-dim", hv: "export-files" });
-  const copy = h("button", { hv: "copy-path", type: "button", class: "hv-quiet", "aria-label": "Copy path", title: "Copy path",
-    onclick: () => {
-      const done = () => setText(files, "Copied.");
-      const pending = navigator.clipboard?.writeText(path.textContent ?? "");
-      if (pending) pending.then(done, () => getSelection()?.selectAllChildren(path));
-      else getSelection()?.selectAllChildren(path);
-    } }, icon("copy"));
+  const copy = button("copy-path", () => copyText(path.textContent ?? "").then(() => setText(files, "Copied."),
+    () => getSelection()?.selectAllChildren(path)), { class: "hv-quiet", label: "Copy path" }, icon("copy"));
   const result = h("div", { hv: "export-result", class: "hv-result", hidden: true, role: "status" }, path, copy, files);
   const order = () => ({
     scope: scope(), key: current(), channels: channels.value, folder: folder.value,
     what: Object.entries({ grids, svg, pdf, channels: single, values }).filter(([, { input }]) => input.checked).map(([name]) => name),
     values: format.value,
   });
-  const start = h("button", { hv: "export-start", type: "button", class: "hv-button hv-main",
-    onclick: () => !isOff(start) && model.send({ type: "export", ...order() }) }, "Export now");
-  const zip = h("button", { hv: "zip", type: "button", class: "hv-button",
-    onclick: () => !isOff(zip) && model.send({ type: "zip", ...order() }) }, "Download zip");
+  const start = button("export-start", () => isOff(start) || model.send({ type: "export", ...order() }), { class: "hv-button hv-main" }, "Export now");
+  const zip = button("zip", () => isOff(zip) || model.send({ type: "zip", ...order() }), {}, "Download zip");
   const view = panel({ hv: "export-dialog", label: "Export", closeLabel: "Close export", class: "hv-export-panel" },
-    h("fieldset", {}, h("legend", {}, "What"), ...radios), channelLine,
+    h("fieldset", {}, h("legend", {}, "What"), ...radios.map(({ line }) => line)), channelLine,
     h("fieldset", {}, h("legend", {}, "As"), grids.line, single.line, svg.line, pdf.line, values.line, format),
-    h("label", { class: "hv-field" }, h("span", {}, "Folder"), folder),
-    h("div", { class: "hv-panel-foot" }, zip, start), result);
+    labelled("Folder", folder), h("div", { class: "hv-panel-foot" }, zip, start), result);
 
   function refresh() {
     const chosen = scope() === "channels";
@@ -239,11 +221,11 @@ export function helpPanel(limit) {
 /** @param {Model} model */
 export function largePanel(model) {
   const text = h("p", { hv: "large-text" });
-  const anyway = h("button", { type: "button", class: "hv-button hv-main", onclick: () => {
+  const anyway = button("anyway", () => {
     view.close();
     model.send({ type: "run", anyway: true });
-  } }, "Run anyway");
-  const back = h("button", { type: "button", class: "hv-button", onclick: () => view.close() }, "Back");
+  }, { class: "hv-button hv-main" }, "Run anyway");
+  const back = button("back", () => view.close(), {}, "Back");
   const view = panel({ hv: "large-dialog", label: "Large run", role: "alertdialog", closeLabel: "Close", class: "hv-large-panel" },
     text, h("div", { class: "hv-panel-foot" }, back, anyway));
   const ask = (/** @type {string} */ question) => {

@@ -1,6 +1,6 @@
 // @ts-check
 // One layer's card in the gallery: its facts, its grid, its pages.
-import { actionButtons, bytesText, focused, h, icon, isOff, numberText, setChoices, setOff, setText, showBytes } from "./kit.js";
+import { actionButtons, button, bytesText, focused, h, icon, isOff, numberText, select, setChoices, setOff, setText, showBytes } from "./kit.js";
 import { sentence, worded } from "./wording.js";
 
 /**
@@ -18,13 +18,9 @@ import { sentence, worded } from "./wording.js";
 
 /** @param {PictureFacts} facts @returns {string} */
 export function factsText(facts) {
-  const parts = [facts.shape];
-  if (facts.low !== null && facts.high !== null) {
-    parts.push(`${numberText(facts.low)} … ${numberText(facts.high)}`);
-  }
-  if (facts.dead !== null) parts.push(`${facts.dead} dead`);
-  if (facts.odd) parts.push(facts.odd);
-  return parts.filter(Boolean).join(" · ");
+  const range = facts.low === null || facts.high === null ? "" : `${numberText(facts.low)} … ${numberText(facts.high)}`;
+  const dead = facts.dead === null ? "" : `${facts.dead} dead`;
+  return [facts.shape, range, dead, facts.odd].filter(Boolean).join(" · ");
 }
 
 /** A card's elements and how they follow its state. */
@@ -42,24 +38,20 @@ export class Card {
     this.pages = 1;
     /** When a page was asked for last: pictures say up to when they were asked. */
     this.turned = 0;
-    const button = (/** @type {string} */ hv, /** @type {Node} */ sign, /** @type {() => void} */ act) =>
-      h("button", { hv, type: "button", class: "hv-quiet", onclick: act }, sign);
-    this.collapse = button("collapse", icon("chevron"), () =>
-      send({ type: "collapse", key, on: !this.state?.collapsed }));
+    const tool = (/** @type {string} */ hv, /** @type {string} */ sign, /** @type {() => void} */ act) =>
+      button(hv, act, { class: "hv-quiet" }, icon(sign));
+    this.collapse = tool("collapse", "chevron", () => send({ type: "collapse", key, on: !this.state?.collapsed }));
     this.name = h("span", { class: "hv-card-name" });
     this.type = h("span", { class: "hv-tag" });
     this.call = h("span", { class: "hv-tag hv-call", hv: "call", hidden: true });
     this.stale = h("span", { hv: "stale", class: "hv-badge hv-warn", hidden: true,
       title: "Drawn from an earlier image, model or preprocessing. Run again." }, "stale");
     this.facts = h("span", { hv: "facts", class: "hv-card-facts" });
-    this.leaf = h("select", { hv: "leaf", class: "hv-select", hidden: true,
-      onchange: () => send({ type: "leaf", key, leaf: this.leaf.value }) });
-    this.statistics = button("statistics", icon("chart"), () =>
-      send({ type: "statistics", key, on: !this.state?.statistics }));
-    this.filters = button("filters", icon("filters"), () =>
-      send({ type: "filters", key, on: !this.state?.filters }));
-    this.prev = button("prev", icon("left"), () => this.turn(-1));
-    this.next = button("next", icon("chevron"), () => this.turn(1));
+    this.leaf = select("leaf", "Leaf", [], (leaf) => send({ type: "leaf", key, leaf }));
+    this.statistics = tool("statistics", "chart", () => send({ type: "statistics", key, on: !this.state?.statistics }));
+    this.filters = tool("filters", "filters", () => send({ type: "filters", key, on: !this.state?.filters }));
+    this.prev = tool("prev", "left", () => this.turn(-1));
+    this.next = tool("next", "chevron", () => this.turn(1));
     this.number = h("input", { hv: "page", class: "hv-input hv-page", type: "number", min: "1",
       onchange: () => this.goTo(Number(this.number.value) - 1) });
     this.pageText = h("span", { hv: "page-text", class: "hv-dim hv-nowrap" });
@@ -123,18 +115,18 @@ export class Card {
     this.el.classList.toggle("hv-stale", state.stale);
     this.el.classList.toggle("hv-collapsed", state.collapsed);
     this.body.hidden = state.collapsed;
-    label(this.collapse, `${state.collapsed ? "Expand" : "Collapse"} ${full}`);
+    for (const [control, text] of /** @type {[HTMLElement, string][]} */ ([
+      [this.collapse, state.collapsed ? "Expand" : "Collapse"], [this.statistics, "Statistics of"], [this.filters, "Filters of"],
+      [this.prev, "Previous page of"], [this.next, "Next page of"], [this.number, "Page of"], [this.pager, "Pages of"],
+      [this.leaf, "Leaf of"],
+    ])) {
+      control.setAttribute("aria-label", `${text} ${full}`);
+      if (control instanceof HTMLButtonElement) control.title = `${text} ${full}`;
+    }
     this.collapse.setAttribute("aria-expanded", String(!state.collapsed));
-    label(this.statistics, `Statistics of ${full}`);
     this.statistics.setAttribute("aria-pressed", String(state.statistics));
-    label(this.filters, `Filters of ${full}`);
     this.filters.setAttribute("aria-pressed", String(Boolean(state.filters)));
-    label(this.prev, `Previous page of ${full}`);
-    label(this.next, `Next page of ${full}`);
-    this.number.setAttribute("aria-label", `Page of ${full}`);
-    this.pager.setAttribute("aria-label", `Pages of ${full}`);
     this.leaf.hidden = state.leaves.length < 2;
-    this.leaf.setAttribute("aria-label", `Leaf of ${full}`);
     setChoices(this.leaf, state.leaves.map((leaf) => [leaf, leaf || "(value)"]));
     this.leaf.value = state.leaf;
     const captured = state.state === "shown";
@@ -202,10 +194,4 @@ export class Card {
     showBytes(this.img, null);
     this.el.remove();
   }
-}
-
-/** @param {Element} element @param {string} text */
-function label(element, text) {
-  element.setAttribute("aria-label", text);
-  element.setAttribute("title", text);
 }

@@ -1,10 +1,6 @@
 // @ts-check
 // The view controls: how the grids are drawn. They never run the model.
 import { checkbox, h, select, setChoices, textField } from "./kit.js";
-import { sentence } from "./wording.js";
-
-/** @type {[string, string][]} */
-const PER_PAGE = [["16", "16"], ["64", "64"], ["144", "144"], ["256", "256"]];
 
 /**
  * @param {(changes: Record<string, any>) => void} change
@@ -12,11 +8,12 @@ const PER_PAGE = [["16", "16"], ["64", "64"], ["144", "144"], ["256", "256"]];
  */
 export function viewBar(change, choices) {
   const box = (/** @type {string} */ name) => (/** @type {string} */ value) => change({ [name]: value });
-  const cmap = select("view-cmap", "Colours", choices.cmaps.map((c) => [c, c]), box("cmap"));
+  const same = (/** @type {string[]} */ names) => /** @type {[string, string][]} */ (names.map((name) => [name, name]));
+  const [cmaps, orders, counts] = [choices.cmaps, choices.orders, ["16", "64", "144", "256"]].map(same);
+  const cmap = select("view-cmap", "Colours", cmaps, box("cmap"));
   const scale = select("view-scale", "Scale", choices.scales, box("scale"));
-  const orders = /** @type {[string, string][]} */ (choices.orders.map((name) => [name, name]));
   const order = select("view-order", "Order", orders, box("order"));
-  const tiles = select("view-tiles", "Maps per page", PER_PAGE, (value) => change({ per_page: Number(value) }));
+  const tiles = select("view-tiles", "Maps per page", counts, (value) => change({ per_page: Number(value) }));
   const summary = select("view-summary", "Summary tile",
     [["none", "none"], ["mean", "mean"], ["max", "max"], ["pca", "PCA"]], box("summary"));
   const text = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ placeholder,
@@ -46,18 +43,13 @@ export function viewBar(change, choices) {
     box.value = value;
   };
   return {
-    el,
-    /** Says at its field why a value was refused. @param {Record<string, any>} alert @returns {boolean} whether it has one */
-    refuse(alert) {
-      for (const [name, field] of Object.entries(fields)) field.refuse(alert.field === name ? sentence(alert) : "");
-      return alert.field in fields;
-    },
+    el, fields,
     /** @param {Record<string, any>} view */
     show(view) {
-      offer(cmap, choices.cmaps.map((c) => [c, c]), view.cmap ?? "auto");
+      offer(cmap, cmaps, view.cmap ?? "auto");
       offer(scale, choices.scales, view.scale ?? "auto");
       offer(order, orders, view.order ?? "index");
-      offer(tiles, PER_PAGE, String(view.per_page ?? 64));
+      offer(tiles, counts, String(view.per_page ?? 64));
       summary.value = view.summary ?? "none";
       range.hidden = view.scale !== "fixed";
       for (const [name, field] of Object.entries(fields)) field.show(view[name] ?? "");

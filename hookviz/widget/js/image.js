@@ -2,183 +2,161 @@
 // The image on screen: drop, paste, browse or a sample; the original and what the network sees.
 // Reads the traits info, samples, choice, choices, own, max_bytes, accept, alert; sends messages.
 import "./image.css";
-import { alertBox, Cleanup, h, icon, select, setChoices, setText, showBytes, textField } from "./kit.js";
+import { button, Cleanup, h, icon, labelled, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
 import { filesOf, refusal, sendFile } from "./upload.js";
-import { sentence } from "./wording.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
 /** @param {{model: Model, el: HTMLElement}} context */
 export function renderImage({ model, el }) {
   const cleanup = new Cleanup();
-  let sending = new AbortController();
-
-  const file = h("input", {
-    hv: "file", class: "hv-file", type: "file", accept: model.get("accept") ?? "image/*",
-    "aria-label": "Image file", tabindex: "-1",
-  });
-  const browse = h("button", {
-    hv: "browse", type: "button", class: "hv-button", "aria-label": "Browse for an image",
-    onclick: () => file.click(),
-  }, "Browse…");
+  const upload = uploader(model);
+  const photos = photoPair(model, cleanup);
+  const preprocessing = preprocessingBox(model, cleanup);
+  const file = h("input", { hv: "file", class: "hv-file", type: "file", accept: model.get("accept") ?? "image/*",
+    "aria-label": "Image file", tabindex: "-1" });
+  const browse = button("browse", () => file.click(), { "aria-label": "Browse for an image" }, "Browse…");
   const limit = Math.round((model.get("max_bytes") ?? 0) / 1e6);
-  const bar = h("div", {
-    hv: "upload", class: "hv-bar", role: "progressbar", "aria-label": "Upload", hidden: true,
-    "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": "0",
-  }, h("span", { class: "hv-bar-fill" }));
   const samples = h("div", { class: "hv-samples", role: "group", "aria-label": "Sample photos" });
   const drop = h("div", { hv: "drop", class: "hv-drop" },
     h("div", { class: "hv-drop-call" }, icon("upload"),
       h("span", {}, h("b", {}, "Drop"), " or ", h("b", {}, "paste"), " a photo here")),
-    h("div", { class: "hv-drop-more" }, browse, file,
-      h("span", { class: "hv-dim" }, `up to ${limit} MB`)),
-    bar, samples);
-
-  const original = h("img", { hv: "original", class: "hv-photo", alt: "", hidden: true });
-  const seen = h("img", { hv: "seen", class: "hv-photo hv-pixels", alt: "What the network sees", hidden: true });
-  const caption = h("div", { hv: "image-caption", class: "hv-caption" });
-  const seenCaption = h("div", { hv: "seen-caption", class: "hv-caption" });
-  const figures = h("div", { class: "hv-photos", hidden: true },
-    h("figure", {}, h("div", { class: "hv-frame" }, original), h("figcaption", {}, "Original"), caption),
-    h("figure", {}, h("div", { class: "hv-frame" }, seen),
-      h("figcaption", {}, "What the network sees"), seenCaption));
-  const preprocess = select("preprocess", "Preprocessing", model.get("choices") ?? [],
-    (choice) => model.send({ type: "preprocess", choice }));
-  const preprocessLine = h("label", { class: "hv-field", hidden: true }, h("span", {}, "Preprocessing"), preprocess);
-  const channels = select("own-channels", "Channels of the input", [["3", "color"], ["1", "grey"]], (value) => own("channels", value));
-  const own = (/** @type {string} */ name, /** @type {string} */ value) => model.send({ type: "own", values: { [name]: value } });
-  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ hint) =>
-    textField(`own-${name}`, label, { class: "hv-input", placeholder: hint }, (value) => own(name, value));
-  /** @type {Record<string, ReturnType<typeof textField>>} */
-  const fields = { size: field("size", "Size of the input", "28, or 240 × 320"), mean: field("mean", "Mean", "0.5"),
-    std: field("std", "Standard deviation", "0.5") };
-  const labelled = (/** @type {string} */ text, /** @type {Node} */ control) => h("label", {}, h("span", {}, text), control);
-  const found = h("p", { hv: "own-found", class: "hv-dim hv-note" });
-  const ownBox = h("div", { hv: "own", class: "hv-own", role: "group", "aria-label": "Own preprocessing", hidden: true },
-    labelled("Size", fields.size.input), labelled("As", channels), labelled("Mean", fields.mean.input),
-    labelled("Std", fields.std.input), ...Object.values(fields).map((each) => each.problem), found);
+    h("div", { class: "hv-drop-more" }, browse, file, h("span", { class: "hv-dim" }, `up to ${limit} MB`)),
+    upload.bar, samples);
   const left = h("p", { hv: "left-out", class: "hv-dim hv-note", role: "status", hidden: true });
-  const alert = alertBox((action) => model.send(action === "dismiss" ? { type: "dismiss" } : { type: "action", do: action }));
   const root = h("section", { hv: "image", class: "hv hv-part hv-image", "aria-label": "Image" },
     h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "1"), "Image"),
-    alert.place, drop, left, figures, preprocessLine, ownBox);
+    partAlert(model, cleanup, preprocessing.fields), drop, left, photos, preprocessing.line, preprocessing.own);
 
-  /** @param {File} chosen */
-  async function take(chosen) {
-    const problem = refusal(chosen, model.get("max_bytes") ?? Infinity);
-    if (problem) {
-      const remedy = chosen.size ? "Choose a smaller image file." : "Choose another file.";
-      model.send({ type: "problem", message: problem, remedy });
-      return;
-    }
-    sending.abort();
-    sending = new AbortController();
-    const mine = sending;
-    progress(0);
-    try {
-      await sendFile(model, chosen, progress, mine.signal);
-    } catch (trouble) {
-      model.send({
-        type: "problem", message: `“${chosen.name}” cannot be read by the browser.`,
-        remedy: "If it is a folder, drop a single image file.", details: String(trouble),
-      });
-    }
-    if (mine === sending) bar.hidden = true;
-  }
-  /** @param {number} share */
-  function progress(share) {
-    bar.hidden = false;
-    const percent = Math.round(share * 100);
-    bar.setAttribute("aria-valuenow", String(percent));
-    /** @type {HTMLElement} */ (bar.firstElementChild).style.width = `${percent}%`;
-  }
-  /** @param {DataTransfer | null} transfer @returns {boolean} */
-  function takeTransfer(transfer) {
-    return takeFirst(filesOf(transfer));
-  }
-  /** @param {File[]} files @returns {boolean} */
+  /** @param {File[]} files @returns {boolean} whether there was one */
   function takeFirst([first, ...others]) {
     if (!first) return false;
-    const names = others.map((file) => file.name);
+    const names = others.map(({ name }) => name);
     const more = names.length > 3 ? ` and ${names.length - 3} more` : "";
-    setText(left, others.length ? `One image at a time: “${first.name}” was taken, not ${names.slice(0, 3).join(", ")}${more}.` : "");
+    setText(left, `One image at a time: “${first.name}” was taken, not ${names.slice(0, 3).join(", ")}${more}.`);
     left.hidden = !others.length;
-    take(first);
+    upload.take(first);
     return true;
   }
-
-  function refresh() {
-    const info = model.get("info") ?? {};
-    const has = Boolean(info.name);
-    drop.classList.toggle("hv-small", has);
-    figures.hidden = !has;
-    preprocessLine.hidden = !has;
-    original.alt = has ? `Original: ${info.name}` : "";
-    setText(caption, has ? [info.name, info.size, info.format, ...(info.notes ?? [])].filter(Boolean).join(" · ") : "");
-    caption.title = caption.textContent ?? "";
-    setText(seenCaption, info.seen ?? "");
-    seenCaption.title = info.seen_long ?? info.seen ?? "";
-    if (!has) {
-      showBytes(original, null);
-      showBytes(seen, null);
-    }
-  }
-  function refreshSamples() {
-    const names = model.get("samples") ?? [];
-    samples.replaceChildren(...(names.length ? [h("span", { class: "hv-dim" }, "or try")] : []),
-      ...names.map((/** @type {string} */ name) => h("button", {
-        hv: "sample", type: "button", class: "hv-chip", "data-name": name,
-        "aria-label": `Sample ${name.replace(/\.\w+$/, "")}`,
-        onclick: () => model.send({ type: "sample", name }),
-      }, name.replace(/\.\w+$/, ""))));
-  }
-  const refreshChoice = () => {
-    setChoices(preprocess, model.get("choices") ?? []);
-    preprocess.value = model.get("choice") ?? "model";
-    const values = model.get("own") ?? {};
-    ownBox.hidden = preprocess.value !== "own";
-    channels.value = values.channels ?? "3";
-    setText(found, values.found ?? "");
-    for (const [name, each] of Object.entries(fields)) each.show(values[name] ?? "");
-  };
-  const refreshAlert = () => {
-    const now = model.get("alert") ?? {};
-    for (const [name, each] of Object.entries(fields)) each.refuse(now.field === name ? sentence(now) : "");
-    alert.show(now.field in fields ? {} : now);
-  };
-
+  const takeTransfer = (/** @type {DataTransfer | null} */ transfer) => takeFirst(filesOf(transfer));
   file.addEventListener("change", () => {
     takeFirst([...(file.files ?? [])]);
     // Emptied at once: choosing the same file again must count as a new choice.
     file.value = "";
   });
-  cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
-    if (message.type !== "picture") return;
-    showBytes(message.which === "seen" ? seen : original, buffers[0] ?? null, message.mime);
-  });
-  cleanup.listen(model, "change:info", refresh);
-  cleanup.listen(model, "change:samples", refreshSamples);
-  cleanup.listen(model, "change:choice", refreshChoice);
-  cleanup.listen(model, "change:choices", refreshChoice);
-  cleanup.listen(model, "change:own", refreshChoice);
-  cleanup.listen(model, "change:alert", refreshAlert);
   // The app hands over what was dropped or pasted anywhere on it.
-  cleanup.hear(root, "hv-transfer", (event) => takeTransfer(event.detail));
+  root.addEventListener("hv-transfer", (/** @type {any} */ event) => takeTransfer(event.detail));
   takeFiles(root, drop, takeTransfer, (message) =>
     model.send({ type: "problem", message, remedy: "Save the picture as a file and drop that." }));
-  refresh();
-  refreshSamples();
-  refreshChoice();
-  refreshAlert();
-  el.classList.add("hv-host");
-  el.append(root);
+  cleanup.follow(model, ["info"], () => {
+    const has = Boolean(model.get("info")?.name);
+    drop.classList.toggle("hv-small", has);
+    preprocessing.line.hidden = !has;
+  });
+  cleanup.follow(model, ["samples"], () => {
+    const names = (model.get("samples") ?? []).map((/** @type {string} */ name) => [name, name.replace(/\.\w+$/, "")]);
+    samples.replaceChildren(names.length ? h("span", { class: "hv-dim" }, "or try") : "",
+      ...names.map((/** @type {string[]} */ [name, text]) => button("sample", () => model.send({ type: "sample", name }),
+        { class: "hv-chip", "data-name": name, "aria-label": `Sample ${text}` }, text)));
+  });
+  cleanup.add(upload.stop);
   model.send({ type: "pictures" });
-  return () => {
-    cleanup.run();
+  return cleanup.mount(el, root);
+}
+
+/**
+ * What was chosen, as it is and as the network sees it.
+ * @param {Model} model
+ * @param {Cleanup} cleanup
+ */
+function photoPair(model, cleanup) {
+  const original = h("img", { hv: "original", class: "hv-photo", alt: "", hidden: true });
+  const seen = h("img", { hv: "seen", class: "hv-photo hv-pixels", alt: "What the network sees", hidden: true });
+  const caption = h("div", { hv: "image-caption", class: "hv-caption" });
+  const seenCaption = h("div", { hv: "seen-caption", class: "hv-caption" });
+  const figure = (/** @type {Node} */ image, /** @type {string} */ title, /** @type {Node} */ text) =>
+    h("figure", {}, h("div", { class: "hv-frame" }, image), h("figcaption", {}, title), text);
+  const el = h("div", { class: "hv-photos" }, figure(original, "Original", caption), figure(seen, "What the network sees", seenCaption));
+  const clear = () => [original, seen].forEach((image) => showBytes(image, null));
+  cleanup.follow(model, ["info"], () => {
+    const { name, size, format, notes, seen: steps, seen_long: more } = model.get("info") ?? {};
+    el.hidden = !name;
+    original.alt = name ? `Original: ${name}` : "";
+    setText(caption, [name, size, format, ...(notes ?? [])].filter(Boolean).join(" · "));
+    caption.title = caption.textContent ?? "";
+    setText(seenCaption, steps ?? "");
+    seenCaption.title = more ?? steps ?? "";
+    if (!name) clear();
+  });
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
+    if (message.type === "picture") showBytes(message.which === "seen" ? seen : original, buffers[0] ?? null, message.mime);
+  });
+  cleanup.add(clear);
+  return el;
+}
+
+/**
+ * Which preprocessing, and the values of one's own.
+ * @param {Model} model
+ * @param {Cleanup} cleanup
+ */
+function preprocessingBox(model, cleanup) {
+  const choice = select("preprocess", "Preprocessing", [], (value) => model.send({ type: "preprocess", choice: value }));
+  const line = labelled("Preprocessing", choice);
+  const change = (/** @type {string} */ name, /** @type {string} */ value) => model.send({ type: "own", values: { [name]: value } });
+  const channels = select("own-channels", "Channels of the input", [["3", "color"], ["1", "grey"]], (value) => change("channels", value));
+  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ hint) =>
+    textField(`own-${name}`, label, { class: "hv-input", placeholder: hint }, (value) => change(name, value));
+  const fields = { size: field("size", "Size of the input", "28, or 240 × 320"), mean: field("mean", "Mean", "0.5"),
+    std: field("std", "Standard deviation", "0.5") };
+  const found = h("p", { hv: "own-found", class: "hv-dim hv-note" });
+  const own = h("div", { hv: "own", class: "hv-own", role: "group", "aria-label": "Own preprocessing" },
+    labelled("Size", fields.size.input, {}), labelled("As", channels, {}), labelled("Mean", fields.mean.input, {}),
+    labelled("Std", fields.std.input, {}), ...Object.values(fields).map(({ problem }) => problem), found);
+  cleanup.follow(model, ["choice", "choices", "own"], () => {
+    setChoices(choice, model.get("choices") ?? []);
+    choice.value = model.get("choice") ?? "model";
+    const values = model.get("own") ?? {};
+    own.hidden = choice.value !== "own";
+    channels.value = values.channels ?? "3";
+    setText(found, values.found ?? "");
+    for (const [name, each] of Object.entries(fields)) each.show(values[name] ?? "");
+  });
+  return { line, own, fields };
+}
+
+/** Sends files to Python, one at a time, with a bar that shows how far it is. @param {Model} model */
+function uploader(model) {
+  let sending = new AbortController();
+  const fill = h("span", { class: "hv-bar-fill" });
+  const bar = h("div", { hv: "upload", class: "hv-bar", role: "progressbar", "aria-label": "Upload", hidden: true,
+    "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": "0" }, fill);
+  /** @param {number} share */
+  function progress(share) {
+    const percent = String(Math.round(share * 100));
+    bar.hidden = false;
+    bar.setAttribute("aria-valuenow", percent);
+    fill.style.width = `${percent}%`;
+  }
+  /** @param {File} file */
+  async function take(file) {
+    const message = refusal(file, model.get("max_bytes") ?? Infinity);
+    if (message) {
+      model.send({ type: "problem", message, remedy: file.size ? "Choose a smaller image file." : "Choose another file." });
+      return;
+    }
     sending.abort();
-    showBytes(original, null);
-    showBytes(seen, null);
-  };
+    const mine = sending = new AbortController();
+    progress(0);
+    try {
+      await sendFile(model, file, progress, mine.signal);
+    } catch (trouble) {
+      model.send({ type: "problem", message: `“${file.name}” cannot be read by the browser.`,
+        remedy: "If it is a folder, drop a single image file.", details: String(trouble) });
+    }
+    if (mine === sending) bar.hidden = true;
+  }
+  return { bar, take, stop: () => sending.abort() };
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 // What every part of the app uses: building elements, listening to a widget's model, pictures
 // that arrive as bytes. Nothing here knows layers, images or runs.
-import { worded } from "./wording.js";
+import { sentence, worded } from "./wording.js";
 
 /**
  * The part of a Jupyter widget's model that anywidget hands over.
@@ -86,6 +86,51 @@ export function h(tag, props = {}, ...children) {
 }
 
 /**
+ * A button.
+ * @param {string} hv
+ * @param {() => void} act
+ * @param {Props} props its `class` is "hv-button" where none is given; `label` names it, where it has no text, and is its title
+ * @param {...(Node | string)} inside
+ * @returns {HTMLButtonElement}
+ */
+export function button(hv, act, { label, ...props }, ...inside) {
+  return h("button", { hv, type: "button", class: "hv-button", "aria-label": label, title: label, onclick: act, ...props }, ...inside);
+}
+
+/**
+ * A text field of its own line in a panel, without what browsers do to prose.
+ * @param {string} hv
+ * @param {string} label
+ * @param {Props} [props]
+ * @returns {HTMLInputElement}
+ */
+export function textInput(hv, label, props) {
+  return h("input", { hv, class: "hv-input hv-wide", type: "text", "aria-label": label, spellcheck: "false", autocomplete: "off", ...props });
+}
+
+/**
+ * A control with its name before it.
+ * @param {string} name
+ * @param {Node} control
+ * @param {Props} [props]
+ * @returns {HTMLLabelElement}
+ */
+export function labelled(name, control, props = { class: "hv-field" }) {
+  return h("label", props, h("span", {}, name), control);
+}
+
+/**
+ * Sets an attribute; null takes it away.
+ * @param {Element} element
+ * @param {string} name
+ * @param {string | null} value
+ */
+export function setAttribute(element, name, value) {
+  if (value === null) element.removeAttribute(name);
+  else element.setAttribute(name, value);
+}
+
+/**
  * Sets an element's text only where it differs, so that screen readers are not told twice.
  * @param {Element} element
  * @param {string} text
@@ -100,8 +145,7 @@ export function setText(element, text) {
  * @param {boolean} off
  */
 export function setOff(element, off) {
-  if (off) element.setAttribute("aria-disabled", "true");
-  else element.removeAttribute("aria-disabled");
+  setAttribute(element, "aria-disabled", off ? "true" : null);
 }
 
 /** @param {Element} element */
@@ -156,7 +200,7 @@ export function freshId(what) {
 export function textField(hv, label, props, commit) {
   const id = freshId("field");
   const problem = h("span", { id, hv: "field-problem", class: "hv-field-problem", role: "alert", hidden: true });
-  const input = h("input", { hv, type: "text", "aria-label": label, spellcheck: "false", autocomplete: "off", ...props });
+  const input = textInput(hv, label, props);
   let stands = "";
   /** What Python was asked for and has not answered. @type {string | null} */
   let asked = null;
@@ -185,15 +229,13 @@ export function textField(hv, label, props, commit) {
       if (text) input.value = stands;
       setText(problem, text);
       problem.hidden = !text;
-      for (const [name, value] of [["aria-invalid", "true"], ["aria-describedby", id]]) {
-        if (text) input.setAttribute(name, value);
-        else input.removeAttribute(name);
-      }
+      setAttribute(input, "aria-invalid", text ? "true" : null);
+      setAttribute(input, "aria-describedby", text ? id : null);
     },
   };
 }
 
-/** A list of things to undo when a view goes. */
+/** A view that is shown, and what is to be undone when it goes. */
 export class Cleanup {
   constructor() {
     /** @type {(() => void)[]} */
@@ -214,18 +256,26 @@ export class Cleanup {
     this.add(() => model.off(name, callback));
   }
   /**
-   * Listens to an element, a document or a window until the view goes.
-   * @param {EventTarget} target
-   * @param {string} name
-   * @param {(event: any) => void} callback
-   * @param {any} [options]
+   * Shows the present state of some traits, and each later one.
+   * @param {Model} model
+   * @param {string[]} traits
+   * @param {() => void} refresh
    */
-  hear(target, name, callback, options) {
-    target.addEventListener(name, callback, options);
-    this.add(() => target.removeEventListener(name, callback, options));
+  follow(model, traits, refresh) {
+    for (const trait of traits) this.listen(model, `change:${trait}`, refresh);
+    refresh();
   }
-  run() {
-    for (const task of this.tasks.splice(0).reverse()) task();
+  /**
+   * Puts a view into its place. Returns what takes it away.
+   * @param {HTMLElement} el
+   * @param {Node} root
+   */
+  mount(el, root) {
+    el.classList.add("hv-host");
+    el.append(root);
+    return () => {
+      for (const task of this.tasks.splice(0).reverse()) task();
+    };
   }
 }
 
@@ -257,11 +307,8 @@ export function numberText(value) {
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
-  let text;
-  if (size !== 0 && (size >= 1e5 || size < 1e-3)) text = value.toExponential(1);
-  else if (size >= 100) text = value.toFixed(1);
-  else if (size >= 10) text = value.toFixed(2);
-  else text = value.toFixed(3);
+  const digits = size >= 100 ? 1 : size >= 10 ? 2 : 3;
+  const text = size !== 0 && (size >= 1e5 || size < 1e-3) ? value.toExponential(1) : value.toFixed(digits);
   return text.replace(/^-/, "−").replace("e-", "e−").replace("e+", "e");
 }
 
@@ -272,18 +319,10 @@ export function numberText(value) {
  * @param {string} [type]
  */
 export function showBytes(img, bytes, type = "image/png") {
-  const before = img.dataset.url;
-  if (bytes) {
-    const part = /** @type {BlobPart} */ (/** @type {unknown} */ (bytes));
-    const url = URL.createObjectURL(new Blob([part], { type }));
-    img.dataset.url = url;
-    img.src = url;
-    img.hidden = false;
-  } else {
-    delete img.dataset.url;
-    img.removeAttribute("src");
-    img.hidden = true;
-  }
+  const before = img.getAttribute("src");
+  const part = /** @type {BlobPart} */ (/** @type {unknown} */ (bytes));
+  setAttribute(img, "src", bytes && URL.createObjectURL(new Blob([part], { type })));
+  img.hidden = !bytes;
   if (before) URL.revokeObjectURL(before);
 }
 
@@ -296,12 +335,7 @@ export function showBytes(img, bytes, type = "image/png") {
  * @returns {HTMLSelectElement}
  */
 export function select(hv, label, choices, onChange) {
-  const box = h("select", {
-    hv,
-    class: "hv-select",
-    "aria-label": label,
-    onchange: () => onChange(box.value),
-  });
+  const box = h("select", { hv, class: "hv-select", "aria-label": label, onchange: () => onChange(box.value) });
   setChoices(box, choices);
   return box;
 }
@@ -317,6 +351,11 @@ export function setChoices(box, choices) {
   const value = box.value;
   box.replaceChildren(...choices.map(([v, text]) => h("option", { value: v }, text)));
   if (choices.some(([v]) => v === value)) box.value = value;
+}
+
+/** Puts a text into the clipboard; rejects where the page may not. @param {string} text */
+export async function copyText(text) {
+  await navigator.clipboard.writeText(text);
 }
 
 /**
@@ -339,8 +378,7 @@ export function debounce(milliseconds, callback) {
  * @param {(action: string) => void} onAction
  */
 export function actionButtons(actions, onAction) {
-  return (actions ?? []).map((action) => h("button", { hv: "alert-action", type: "button", class: "hv-button",
-    "data-do": action.do, onclick: () => onAction(action.do) }, action.label));
+  return (actions ?? []).map((action) => button("alert-action", () => onAction(action.do), { "data-do": action.do }, action.label));
 }
 
 /**
@@ -353,20 +391,11 @@ export function alertBox(onAction) {
   const trace = h("pre", { tabindex: "0", "aria-label": "Traceback" });
   const details = h("details", { hv: "alert-details" }, h("summary", {}, "Details"), trace);
   const actions = h("div", { class: "hv-actions" });
-  const box = h(
-    "div",
-    { hv: "alert", role: "alert", class: "hv-alert" },
-    h("div", { class: "hv-alert-text" }, message, " ", remedy, details),
-    actions,
-    h(
-      "button",
-      { hv: "alert-dismiss", type: "button", class: "hv-quiet", "aria-label": "Dismiss",
-        title: "Dismiss", onclick: () => onAction("dismiss") },
-      icon("close"),
-    ),
-  );
+  const box = h("div", { hv: "alert", role: "alert", class: "hv-alert" },
+    h("div", { class: "hv-alert-text" }, message, " ", remedy, details), actions,
+    button("alert-dismiss", () => onAction("dismiss"), { class: "hv-quiet", label: "Dismiss" }, icon("close")));
   // In the page only while there is something to say: the parts of an app have none of their own.
-  const place = document.createComment("alert");
+  const place = h("div", { style: "display:contents" });
   return {
     place,
     /** @param {Props | null} alert */
@@ -376,7 +405,7 @@ export function alertBox(onAction) {
         return;
       }
       const before = box.isConnected;
-      if (!before) place.after(box);
+      if (!before) place.append(box);
       const words = worded(alert);
       setText(message, words.message);
       setText(remedy, words.remedy ?? "");
@@ -388,4 +417,21 @@ export function alertBox(onAction) {
       if (!before) box.scrollIntoView?.({ block: "nearest" });
     },
   };
+}
+
+/**
+ * Where a part shows what goes wrong: what belongs to one of its fields stands there.
+ * @param {Model} model
+ * @param {Cleanup} cleanup
+ * @param {Record<string, ReturnType<typeof textField>>} [fields]
+ * @returns {Node}
+ */
+export function partAlert(model, cleanup, fields = {}) {
+  const box = alertBox((action) => model.send(action === "dismiss" ? { type: "dismiss" } : { type: "action", do: action }));
+  cleanup.follow(model, ["alert"], () => {
+    const alert = model.get("alert") ?? {};
+    for (const [name, field] of Object.entries(fields)) field.refuse(alert.field === name ? sentence(alert) : "");
+    box.show(alert.field in fields ? {} : alert);
+  });
+  return box.place;
 }

@@ -13,11 +13,8 @@ export function renderAbout({ model, el }) {
     empty.hidden = facts.length > 0;
     list.replaceChildren(...facts.flatMap((/** @type {[string, string]} */ [name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   };
-  cleanup.listen(model, "change:facts", refresh);
-  refresh();
-  el.classList.add("hv-host");
-  el.append(h("section", { class: "hv hv-part", "aria-label": "About this layer" }, empty, list));
-  return () => cleanup.run();
+  cleanup.follow(model, ["facts"], refresh);
+  return cleanup.mount(el, h("section", { class: "hv hv-part", "aria-label": "About this layer" }, empty, list));
 }
 
 export default { render: renderAbout };

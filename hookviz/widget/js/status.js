@@ -1,6 +1,6 @@
 // @ts-check
 // What is going on, and what there is to do about it: the light, the run bar, the predictions.
-import { actionButtons, bytesText, checkbox, h, icon, isOff, setOff, setText } from "./kit.js";
+import { actionButtons, button, bytesText, checkbox, h, icon, isOff, setAttribute, setOff, setText } from "./kit.js";
 import { modelWords } from "./wording.js";
 
 /** @typedef {{state?: string, text?: string, done?: number, total?: number, unit?: string, outcome?: string}} Status */
@@ -43,10 +43,8 @@ function countText({ done = 0, total = 0, unit = "" }) {
  * @param {{send: (message: any) => void, openExport: () => void}} app
  */
 export function runBar({ send, openExport }) {
-  const run = h("button", { hv: "run", type: "button", class: "hv-button hv-main hv-run", onclick: start },
-    icon("play"), "Run");
-  const cancel = h("button", { hv: "cancel", type: "button", class: "hv-button",
-    onclick: () => !isOff(cancel) && send({ type: "cancel" }) }, "Cancel");
+  const run = button("run", start, { class: "hv-button hv-main hv-run" }, icon("play"), "Run");
+  const cancel = button("cancel", () => isOff(cancel) || send({ type: "cancel" }), {}, "Cancel");
   const fill = h("span", { class: "hv-bar-fill" });
   const bar = h("div", { hv: "progress", class: "hv-bar", role: "progressbar", "aria-label": "Progress",
     "aria-valuemin": "0", "aria-valuemax": "1", "aria-valuenow": "0" }, fill);
@@ -55,8 +53,7 @@ export function runBar({ send, openExport }) {
   const auto = checkbox("auto-run", "Run automatically", { onchange: () => send({ type: "auto", on: auto.input.checked }) });
   auto.line.title = "Run after every change of layers or image";
   auto.line.classList.add("hv-auto");
-  const opener = h("button", { hv: "export-button", type: "button", class: "hv-button",
-    "aria-haspopup": "dialog", onclick: openExport }, icon("export"), "Export");
+  const opener = button("export-button", openExport, { "aria-haspopup": "dialog" }, icon("export"), "Export");
   const el = h("div", { hv: "runbar", class: "hv-runbar", role: "group", "aria-label": "Run bar" },
     run, cancel, bar, count, reason, auto.line, opener);
 
@@ -68,15 +65,18 @@ export function runBar({ send, openExport }) {
       reason.classList.add("hv-shake");
     }
   }
-  /** @param {Status} status @param {string} why why there can be no run, or "" @param {boolean} dead */
-  function show(status, why, dead) {
+  /**
+   * @param {Status} status
+   * @param {{why: string, dead: boolean, automatic: boolean}} more `why`: why there can be no run, or ""
+   */
+  function show(status, { why, dead, automatic }) {
     const busy = status.state !== "idle";
+    auto.input.checked = automatic;
     const total = Math.max(1, status.total ?? 1);
     const text = busy ? countText(status) : "";
     bar.setAttribute("aria-valuemax", String(total));
     bar.setAttribute("aria-valuenow", String(status.done ?? 0));
-    if (text) bar.setAttribute("aria-valuetext", text);
-    else bar.removeAttribute("aria-valuetext");
+    setAttribute(bar, "aria-valuetext", text || null);
     bar.classList.toggle("hv-endless", busy && !status.total);
     bar.classList.toggle("hv-rest", !busy || dead);
     fill.style.width = `${Math.min(1, (status.done ?? 0) / total) * 100}%`;
@@ -86,12 +86,7 @@ export function runBar({ send, openExport }) {
     setText(reason, busy ? "" : why);
     run.title = why || "Run (Enter)";
   }
-  return {
-    el, show, start, opener,
-    cancel: () => cancel.click(),
-    /** @param {boolean} on */
-    setAuto(on) { auto.input.checked = on; },
-  };
+  return { el, show, start, opener, cancel: () => cancel.click() };
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 // The tabs over the results. A panel of the app is a Python class, listed in PANELS of
 // _explorer.py, and a module panel_NAME.js that renders it: here it needs no line of its own.
-import { h } from "./kit.js";
+import { button, h } from "./kit.js";
 
 /**
  * The results: the gallery, and a tab for each panel that Python lists in the trait panels.
@@ -12,8 +12,8 @@ import { h } from "./kit.js";
 export function resultTabs(model, gallery, show) {
   const panels = /** @type {[string, string][]} */ (model.get("panels") ?? []);
   const places = [gallery, ...panels.map(() => h("div", { class: "hv-place hv-place-panel", role: "tabpanel", hidden: true }))];
-  const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) => h("button", {
-    hv: `tab-${title.toLowerCase()}`, type: "button", role: "tab", class: "hv-tab", onclick: () => open(index) }, title));
+  const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) =>
+    button(`tab-${title.toLowerCase()}`, () => open(index), { role: "tab", class: "hv-tab" }, title));
   const shown = new Set([0]);
   /** @param {number} index */
   function open(index) {

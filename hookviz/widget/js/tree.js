@@ -3,7 +3,7 @@
 // Reads the traits rows, facts, selected, hidden_calls, search, alert; writes selected,
 // hidden_calls and search.
 import "./tree.css";
-import { alertBox, bytesText, Cleanup, debounce, freshId, h, icon, setText } from "./kit.js";
+import { button, bytesText, Cleanup, copyText, debounce, freshId, h, icon, partAlert, setAttribute, setText, textInput } from "./kit.js";
 import { rowElement } from "./tree_item.js";
 import { TreeState } from "./tree_state.js";
 
@@ -21,22 +21,20 @@ export function renderTree({ model, el }) {
   const id = freshId("tree");
   const list = lineList(id, state, { toggle, setOpen });
 
-  const search = h("input", {
-    hv: "search", class: "hv-input", type: "search", "aria-label": "Search layers",
-    placeholder: "Search: conv, layer1, /conv\\d$/", spellcheck: "false", autocomplete: "off",
-    "aria-describedby": `${id}-found`, oninput: () => searchFor(search.value), onkeydown: onSearchKey,
-  });
+  const search = textInput("search", "Search layers", { class: "hv-input", type: "search", "aria-describedby": `${id}-found`,
+    placeholder: "Search: conv, layer1, /conv\\d$/", oninput: () => searchFor(search.value), onkeydown: onSearchKey });
   const found = h("div", { id: `${id}-found`, class: "hv-found", hv: "found", role: "status" });
   const chips = h("div", { class: "hv-chips", role: "group", "aria-label": "Layer types" },
-    ...CHIPS.map(([chip, text]) => h("button", { hv: "chip", "data-chip": chip, type: "button", class: "hv-chip",
-      "aria-pressed": "false", onclick: (/** @type {any} */ event) => {
+    ...CHIPS.map(([chip, text]) => {
+      const box = button("chip", () => {
         if (!state.chips.delete(chip)) state.chips.add(chip);
-        event.currentTarget.setAttribute("aria-pressed", String(state.chips.has(chip)));
+        box.setAttribute("aria-pressed", String(state.chips.has(chip)));
         refill();
-      } }, text)));
+      }, { "data-chip": chip, class: "hv-chip", "aria-pressed": "false" }, text);
+      return box;
+    }));
   const tool = (/** @type {string} */ hv, /** @type {string} */ label, /** @type {string} */ text,
-    /** @type {() => void} */ act) => h("button",
-    { hv, type: "button", class: "hv-link", "aria-label": label, title: label, onclick: act }, text);
+    /** @type {() => void} */ act) => button(hv, act, { class: "hv-link", label }, text);
   const tickFound = (/** @type {(name: string) => boolean} */ rule) => {
     state.tickFound(rule);
     tellTicks();
@@ -48,10 +46,9 @@ export function renderTree({ model, el }) {
     tool("only", "Only this layer", "Only this", onlyThis),
     tool("copy-name", "Copy layer name", "Copy name", copyName));
   const summary = h("div", { hv: "summary", class: "hv-summary", "aria-live": "polite" });
-  const alert = alertBox(() => model.send({ type: "dismiss" }));
   const root = h("section", { hv: "tree", class: "hv hv-part hv-tree", "aria-label": "Layers" },
     h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "2"), "Layers", summary),
-    alert.place, h("div", { class: "hv-search" }, icon("search"), search), chips, found, tools, list.el);
+    partAlert(model, cleanup), h("div", { class: "hv-search" }, icon("search"), search), chips, found, tools, list.el);
 
   // ── what the user does
   /** @param {Line} line */
@@ -79,10 +76,8 @@ export function renderTree({ model, el }) {
   function copyName() {
     const row = list.current()?.row;
     if (!row) return;
-    const shown = () => setText(found, `The name is: ${row.name}`);
-    const pending = navigator.clipboard?.writeText(row.name);
-    if (pending) pending.then(() => setText(found, `Copied ${row.name || "(model)"}.`), shown);
-    else shown();
+    copyText(row.name).then(() => setText(found, `Copied ${row.name || "(model)"}.`),
+      () => setText(found, `The name is: ${row.name}`));
   }
   const tellSearch = debounce(300, () => {
     model.set("search", state.text);
@@ -141,17 +136,12 @@ export function renderTree({ model, el }) {
     takeTicks();
     refreshTicks();
   };
-  cleanup.listen(model, "change:rows", takeRows);
   cleanup.listen(model, "change:facts", takeFacts);
   cleanup.listen(model, "change:selected", takeNewTicks);
   cleanup.listen(model, "change:hidden_calls", takeNewTicks);
-  cleanup.listen(model, "change:alert", () => alert.show(model.get("alert")));
   search.value = state.text = model.get("search") ?? "";
-  alert.show(model.get("alert"));
-  takeRows();
-  el.classList.add("hv-host");
-  el.append(root);
-  return () => cleanup.run();
+  cleanup.follow(model, ["rows"], takeRows);
+  return cleanup.mount(el, root);
 }
 
 /**
@@ -176,8 +166,7 @@ function lineList(id, state, { toggle, setOpen }) {
     const item = items[at];
     key = item?.dataset.key ?? "";
     item?.classList.add("hv-focused");
-    if (item) el.setAttribute("aria-activedescendant", item.id);
-    else el.removeAttribute("aria-activedescendant");
+    setAttribute(el, "aria-activedescendant", item?.id ?? null);
     return item;
   }
   /** @param {number} at */

@@ -120,15 +120,25 @@ function scopeOf(rows, row, match) {
  * @returns {"true" | "false" | "mixed"}
  */
 export function stateOf(rows, row, match, ticked) {
-  let some = false;
-  let all = true;
-  for (let i = row.index; i < row.end; i += 1) {
-    if (!match[i]) continue;
-    if (ticked.has(rows[i].name)) some = true;
-    else all = false;
-    if (some && !all) return "mixed";
+  const scope = scopeOf(rows, row, match);
+  const count = scope.filter(({ name }) => ticked.has(name)).length;
+  if (count === 0) return "false";
+  return count === scope.length ? "true" : "mixed";
+}
+
+/**
+ * What is ticked once a rule has said it of some rows.
+ * @param {Row[]} some
+ * @param {Set<string>} ticked
+ * @param {(name: string) => boolean} rule
+ */
+export function withTicks(some, ticked, rule) {
+  const next = new Set(ticked);
+  for (const { name } of some) {
+    if (rule(name)) next.add(name);
+    else next.delete(name);
   }
-  return some ? "true" : "false";
+  return next;
 }
 
 /**
@@ -140,13 +150,8 @@ export function stateOf(rows, row, match, ticked) {
  * @returns {Set<string>}
  */
 export function toggled(rows, row, match, ticked) {
-  const next = new Set(ticked);
   const on = stateOf(rows, row, match, ticked) !== "true";
-  for (const r of scopeOf(rows, row, match)) {
-    if (on) next.add(r.name);
-    else next.delete(r.name);
-  }
-  return next;
+  return withTicks(scopeOf(rows, row, match), ticked, () => on);
 }
 
 /**

@@ -1,6 +1,6 @@
 // @ts-check
 // What is ticked, open and found in a layer tree, without a screen.
-import { applyFilter, buildRows, shownRows, stateOf, toggled } from "./tree_rows.js";
+import { applyFilter, buildRows, shownRows, stateOf, toggled, withTicks } from "./tree_rows.js";
 
 /** @typedef {import("./tree_rows.js").Row} Row */
 /** @typedef {import("./tree_item.js").Facts} Facts */
@@ -85,12 +85,7 @@ export class TreeState {
   /** Ticks each layer that is found where the rule says so, and unticks the others that are found.
    * @param {(name: string) => boolean} rule */
   tickFound(rule) {
-    const next = new Set(this.ticked);
-    for (const row of this.rows.filter((each) => this.found.match[each.index])) {
-      if (rule(row.name)) next.add(row.name);
-      else next.delete(row.name);
-    }
-    this.ticked = next;
+    this.ticked = withTicks(this.rows.filter((row) => this.found.match[row.index]), this.ticked, rule);
   }
   /** How many layers are ticked, and the bytes that they give. */
   totals() {

@@ -2,7 +2,7 @@
 // A file's way to the kernel: pieces of 2 MB, the next one only after the last was acknowledged.
 // One big message would pass the server's limit and be dropped without a word.
 
-import { freshId } from "./kit.js";
+import { bytesText, freshId } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -17,8 +17,7 @@ export const PIECE = 2_000_000;
 export function refusal(file, limit) {
   if (file.size === 0) return `“${file.name}” is empty.`;
   if (file.size <= limit) return "";
-  const megabytes = (/** @type {number} */ n) => `${(n / 1e6).toFixed(n < 1e7 ? 1 : 0)} MB`;
-  return `“${file.name}” has ${megabytes(file.size)}; at most ${megabytes(limit)} are accepted.`;
+  return `“${file.name}” has ${bytesText(file.size)}; at most ${bytesText(limit)} are accepted.`;
 }
 
 /**
