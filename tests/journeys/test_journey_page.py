@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 import hookviz
@@ -153,12 +154,31 @@ def test_arrow_keys_move_the_place_and_say_its_value(
     expect(maps_of(page, "features.28").first).not_to_be_focused()
     page.keyboard.press("Shift+Tab")
     expect(maps_of(page, "features.28").first).to_be_focused()
-    box = page.get_by_role("img", name="What the network saw").bounding_box()
-    mark = page.locator("header .photo .mark").bounding_box()
-    assert box
-    assert mark
-    assert abs(mark["x"] - box["x"]) <= 1
-    assert abs(mark["width"] - box["width"] / 14) <= 3
+
+
+@pytest.mark.parametrize("size", [(224, 224), (1200, 150), (60, 640)], ids=str)
+def test_the_place_is_marked_on_the_photo_wherever_it_is_shown(
+    open_page: Callable[..., Page], run: hookviz.Run, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    facts = replace(run.facts, input_image=Image.new("RGB", size, "teal"))
+    values = torch.rand(1, 2, 9, 5)
+    record = Activation("conv", 1, 1, 1, 1, "output", "", "Conv2d", values)
+    (path,) = write_export(facts, [record], tmp_path, what="page").files
+    page = open_page(path)
+    page.get_by_role("application").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    for place in ("header", "footer"):
+        expect(page.locator(f"{place} .mark")).to_be_visible()
+        photo = page.locator(f"{place} .photo img").bounding_box()
+        mark = page.locator(f"{place} .mark").bounding_box()
+        assert photo
+        assert mark
+        assert abs(photo["width"] / photo["height"] - size[0] / size[1]) <= 0.1 * size[0] / size[1]
+        assert abs(mark["x"] - photo["x"] - photo["width"] * 4 / 5) <= 1
+        assert abs(mark["y"] - photo["y"] - photo["height"] / 9) <= 1
+        assert abs(mark["width"] - max(5, photo["width"] / 5)) <= 1
+        assert abs(mark["height"] - max(5, photo["height"] / 9)) <= 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -144,7 +144,7 @@ class LayerView {
     this.bar.setAttribute("aria-hidden", "true");
     const [first, last] = maps.ends ?? ["", ""];
     const bar = make("div", { className: "bar ends", hidden: !maps.ends }, first, this.bar, last);
-    const grid = make("div", { className: "maps" });
+    const grid = make("div", { className: maps.height > 1 ? "maps" : "maps strips" });
     grid.setAttribute("role", "group");
     grid.setAttribute("aria-label", `${this.layer.noun}s of ${this.layer.name}`);
     maps.channels.forEach((channel, at) => {
