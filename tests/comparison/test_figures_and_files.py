@@ -41,7 +41,7 @@ def tile(drawing: Drawing, position: int, shape: tuple[int, int], back: int) -> 
     """The colors of one activation each, of the tile ``back`` places before the difference."""
     top, left, height, width = drawing.places[position]
     thirds = sorted({place[1] for place in drawing.places})
-    pitch = (thirds[1] - thirds[0]) // 3
+    pitch = (thirds[1] - thirds[0]) // 3 if back else 0  # one column of threes has no second
     rows = top + (np.arange(shape[0]) * 2 + 1) * height // (2 * shape[0])
     columns = left - back * pitch + (np.arange(shape[1]) * 2 + 1) * width // (2 * shape[1])
     return drawing.pixels()[np.ix_(rows, columns)][..., :3]
