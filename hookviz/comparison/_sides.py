@@ -23,7 +23,7 @@ from hookviz._text import names_text
 from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers, select_layers
 from hookviz.errors import HookvizError, LayerError, did_you_mean
-from hookviz.images import read_image
+from hookviz.images import network_input, read_image
 from hookviz.models import LoadedModel
 from hookviz.run import Run, loaded_model, run_model
 from hookviz.version import __version__
@@ -48,6 +48,10 @@ class Side(ABC):
     input_size: tuple[int, int] | None = None
     device = ""
     holds = True
+
+    def size(self) -> tuple[int, int] | None:
+        """``input_size``, found out where it is not known yet."""
+        return self.input_size
 
     @abstractmethod
     def records(self, layers: Any) -> tuple[Activation, ...]:
@@ -188,6 +192,10 @@ class PlannedSide(Side):
         self._given, self._picture = model, read_image(image)
         self._loaded: LoadedModel | None = None
         self.words = self._picture.name
+
+    def size(self) -> tuple[int, int]:
+        received = network_input(self._picture, self._model().preprocess)
+        return received.tensor.shape[-2], received.tensor.shape[-1]
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
