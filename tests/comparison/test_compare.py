@@ -185,6 +185,16 @@ def test_layers_of_other_names_are_matched_by_order(model, run, cat, changed) ->
     assert [e.other for e in again] == [e.other for e in found]
 
 
+def test_a_model_is_compared_with_its_export(model, run, cat) -> None:
+    a = run(model, cat)
+    program = torch.export.export(model.module, (a.input.tensor,)).module()
+    found = compare(a, (replace(model, module=program), cat))
+    assert [entry.label for entry in found] == ["(model)[maps]", "(model)[logits]"]
+    assert found.first_difference() is None
+    found = compare(hookviz.feature_maps(model, cat, "*"), (model, cat))
+    assert found.only_b == ()  # "*" of a run has no output of the model itself
+
+
 def test_layers_are_matched_by_a_mapping(model, run, cat) -> None:
     a = run(model, cat)
     found = compare(a, a, match={"conv": "down", "head": "head"})
@@ -351,7 +361,7 @@ def test_of_a_pair_never_more_than_one_tensor_is_held(model, cat, cup) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hookviz.comparison._comparing, "measure", watched)
         compare((model, cat), (model, cup), progress=alive)
-    assert len(sizes) == 5
+    assert len(sizes) == 7  # conv, down, head, relu twice, and the model's two outputs
     assert max(sizes) == 1
 
 
