@@ -23,7 +23,7 @@ from hookviz._text import names_text
 from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers, select_layers
 from hookviz.errors import HookvizError, LayerError, did_you_mean
-from hookviz.images import read_image
+from hookviz.images import network_input, read_image
 from hookviz.models import LoadedModel
 from hookviz.run import Run, loaded_model, run_model
 from hookviz.version import __version__
@@ -48,6 +48,10 @@ class Side(ABC):
     input_size: tuple[int, int] | None = None
     device = ""
     holds = True
+
+    def size(self) -> tuple[int, int] | None:
+        """``input_size``, found out where it is not known yet."""
+        return self.input_size
 
     @abstractmethod
     def records(self, layers: Any) -> tuple[Activation, ...]:
@@ -189,6 +193,10 @@ class PlannedSide(Side):
         self._loaded: LoadedModel | None = None
         self.words = self._picture.name
 
+    def size(self) -> tuple[int, int]:
+        received = network_input(self._picture, self._model().preprocess)
+        return received.tensor.shape[-2], received.tensor.shape[-1]
+
     def _model(self) -> LoadedModel:
         if self._loaded is None:
             given = self._given
@@ -199,7 +207,9 @@ class PlannedSide(Side):
 
     def _run(self, layers: Any, *, last: bool = True, **options: Any) -> Run:
         try:
-            run = run_model(self._model(), self._picture, layers, **options)
+            # A glob leaves out the model itself, whose output is what counts in the end.
+            wanted = (lambda *_: True) if layers == "*" else layers
+            run = run_model(self._model(), self._picture, wanted, **options)
         finally:
             self._loaded = None if last else self._loaded
         self.words = _words(run)

@@ -413,7 +413,8 @@ class Run:
         Args:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, model and image where None.
-            what: One or more of "grids", "channels", "values", "contact" and "input".
+            what: One or more of "grids", "svg", "pdf", "channels", "values", "contact", "input"
+                and "page", see `hookviz.export.write_export`.
             filters: Also export the filters of each captured layer that has some.
             **choices: See `hookviz.export.write_export`: ``layers``, ``channels``, ``options``,
                 ``overwrite``, ``progress``, ``cancelled`` …
@@ -432,3 +433,32 @@ class Run:
             layers = [layer for layer in self.layers if has_filters(parts[layer])]
             records += tuple(layer_weights(self.model.module, layer) for layer in layers)
         return write_export(self.facts, records, folder, name=name, what=what, **choices)
+
+    def page_size(
+        self, layers: str | Iterable[str] | None = None, **options: Unpack[DrawingOptions]
+    ) -> int:
+        """How large the file of ``export(what="page")`` gets, told before it is written.
+
+        Args:
+            layers: Only these; None is all that were captured.
+            **options: Fields of `hookviz.render.GridOptions`, as in `figure`.
+
+        Returns:
+            Bytes that the file has at most.
+
+        Raises:
+            ExportError: There is nothing to export.
+            RenderError: None of the layers can be drawn, or an option is unknown.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.28"])
+            >>> run.page_size() < 1_000_000
+            True
+        """
+        from hookviz.export import page_size
+        from hookviz.render import GridOptions
+
+        chosen = GridOptions.of(**options)
+        return page_size(self.facts, self.activations, options=chosen, layers=layers)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import hookviz
-from hookviz import Capture, HookvizError, compare
+from hookviz import Activation, Capture, HookvizError, compare
 from hookviz.capture import edit, scale_channels
 from hookviz.errors import ExportError, LayerError
 
@@ -185,6 +185,16 @@ def test_layers_of_other_names_are_matched_by_order(model, run, cat, changed) ->
     assert [e.other for e in again] == [e.other for e in found]
 
 
+def test_a_model_is_compared_with_its_export(model, run, cat) -> None:
+    a = run(model, cat)
+    program = torch.export.export(model.module, (a.input.tensor,)).module()
+    found = compare(a, (replace(model, module=program), cat))
+    assert [entry.label for entry in found] == ["(model)[maps]", "(model)[logits]"]
+    assert found.first_difference() is None
+    found = compare(hookviz.feature_maps(model, cat, "*"), (model, cat))
+    assert found.only_b == ()  # "*" of a run has no output of the model itself
+
+
 def test_layers_are_matched_by_a_mapping(model, run, cat) -> None:
     a = run(model, cat)
     found = compare(a, a, match={"conv": "down", "head": "head"})
@@ -274,6 +284,30 @@ def test_every_sample_of_a_batch_is_compared_on_the_coarser_grid() -> None:
     assert entry.max_abs == pytest.approx((other - pooled).abs().max().item())
 
 
+@pytest.mark.parametrize(
+    ("shapes", "module_type"),
+    [
+        (((1, 17, 8), (1, 5, 8)), "Linear"),  # tokens, whose order is not known
+        (((1, 8, 17), (1, 8, 5)), "Conv1d"),
+        (((1, 2, 9, 9), (1, 2, 4, 4)), "Softmax"),
+        (((1, 8), (1, 4)), "Linear"),
+        (((2, 4, 6, 6), (3, 4, 6, 6)), "Conv2d"),
+        (((1, 4, 6, 6), (1, 4)), "Conv2d"),
+    ],
+    ids=str,
+)
+def test_what_has_no_coarser_grid_differs_with_a_reason(shapes, module_type) -> None:
+    records = [
+        Activation("x", 1, 1, 1, 1, "output", "", module_type, torch.rand(shape).softmax(-1))
+        for shape in shapes
+    ]
+    (entry,) = compare(*records)
+    assert entry.shape_mismatch
+    assert entry.beyond(1e9)
+    text = "×".join(map(str, shapes[0]))
+    assert text in entry.reason
+
+
 def test_other_numbers_of_channels_are_where_models_part(cat) -> None:
     a, b = (
         hookviz.feature_maps(nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU()), cat, "*") for n in (4, 6)
@@ -281,7 +315,7 @@ def test_other_numbers_of_channels_are_where_models_part(cat) -> None:
     found = compare(a, b)
     first = found.first_difference(1e9)
     assert first.layer == "0"
-    assert first.parted
+    assert first.shape_mismatch
     assert "numbers of channels differ: a has shape 1×4×" in first.reason
     assert first.verdict() == "differs"
     assert "numbers of channels differ" in str(found)
@@ -327,7 +361,7 @@ def test_of_a_pair_never_more_than_one_tensor_is_held(model, cat, cup) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hookviz.comparison._comparing, "measure", watched)
         compare((model, cat), (model, cup), progress=alive)
-    assert len(sizes) == 5
+    assert len(sizes) == 7  # conv, down, head, relu twice, and the model's two outputs
     assert max(sizes) == 1
 
 

@@ -457,6 +457,32 @@ def test_a_forward_that_looks_at_values_is_followed_on_a_copy() -> None:
     assert torch.equal(net.seen, seen)
 
 
+def test_what_leaves_torch_is_not_said_to_depend_on_nothing() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), Fn(lambda x: torch.from_numpy(x.numpy() * 2)))
+    with pytest.raises(HookvizError, match=r"in '1' its values leave torch \(numpy\)"):
+        fields(net, "1", (12, 12))(3, 3)
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), Fn(lambda x: x / x.max().item()))
+    field = fields(net, "1", (12, 12))(3, 3)
+    assert field.size == (3, 3)
+    assert "'1' computes from single numbers in Python is not counted" in field.note
+
+
+@torch.library.custom_op("hookviz_tests::blurred", mutates_args=())
+def blurred(x: Tensor) -> Tensor:
+    return F.avg_pool2d(x, 3, 1, 1)
+
+
+def test_an_operation_that_nobody_described_is_tried() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), Fn(torch.ops.hookviz_tests.blurred))
+    assert fields(net, "1", (16, 16))(5, 5).box == (4, 4, 9, 9)
+
+
+def test_constants_depend_on_no_pixel() -> None:
+    field = fields(nn.Sequential(Fn(torch.ones_like), nn.Conv2d(3, 3, 3)), "1", (12, 12))(3, 3)
+    assert (field.box, field.seen, field.image_box, field.size) == (None, None, None, (0, 0))
+    assert "depends on no pixel" in field.note
+
+
 def test_a_field_is_asked_of_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
     at = fields(net, "1", (32, 32))
