@@ -2,7 +2,7 @@
 // The image on screen: drop, paste, browse or a sample; the original and what the network sees.
 // Reads the traits info, samples, choice, choices, own, max_bytes, accept, alert; sends messages.
 import "./image.css";
-import { button, Cleanup, h, icon, labelled, middle, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
+import { button, Cleanup, focused, h, icon, labelled, middle, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
 import { filesOf, refusal, sendFile } from "./upload.js";
 
 /** @typedef {import("./kit.js").Model} Model */
@@ -28,6 +28,8 @@ export function renderImage({ model, el }) {
   // Once there is a photo, what chooses another one and how it is prepared is a press away.
   const fold = h("div", { hv: "image-fold", class: "hv-fold" }, drop, preprocessing.line, preprocessing.own, photos.more);
   const unfold = (/** @type {boolean} */ open) => {
+    // What had the focus goes out of sight: the button beside it takes it over.
+    if (!open && fold.contains(focused(root))) photos.change.focus();
     fold.hidden = !open;
     photos.change.setAttribute("aria-expanded", String(open));
     setText(photos.change, open ? "Close" : "Change…");
@@ -100,7 +102,8 @@ function photoPair(model, cleanup) {
     const facts = [size, format, ...(notes ?? [])];
     setText(caption, [middle(called ?? "", 32), ...facts].filter(Boolean).join(" · "));
     caption.title = [called, ...facts].filter(Boolean).join(" · ");
-    setText(seenCaption, all ?? steps ?? "");
+    setText(seenCaption, steps ?? "");
+    seenCaption.title = all ?? steps ?? "";
     cut.hidden = !crop;
     const [x, y, right, bottom] = (crop ?? [0, 0, 1, 1]).map((/** @type {number} */ share) => 100 * Math.min(1, Math.max(0, share)));
     cut.style.cssText = `left:${x}%;top:${y}%;width:${right - x}%;height:${bottom - y}%`;

@@ -94,13 +94,13 @@ export function runBar({ send, openExport }) {
  * @param {(action: string) => void} onAction
  */
 export function predictionBox(onAction) {
-  const list = h("ol", { hv: "predictions", class: "hv-predictions", "aria-label": "Predictions" });
+  const list = h("ol", { class: "hv-predictions", "aria-label": "Predictions" });
   const reason = h("p", { hv: "predictions-reason", class: "hv-dim hv-note" });
   const note = h("p", { hv: "note", class: "hv-dim hv-note" });
   const actions = h("div", { class: "hv-actions" });
   // The likeliest one is in sight, the others behind it.
   const first = h("summary", { class: "hv-predictions" });
-  const fold = h("details", { hv: "predictions-fold" }, first, list);
+  const fold = h("details", { hv: "predictions" }, first, list);
   const el = h("section", { class: "hv-part hv-prediction-box", "aria-label": "Predictions of the model" },
     fold, reason, note, actions);
   /** @param {Record<string, any>} found @param {Record<string, any>} info */
