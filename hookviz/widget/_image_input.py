@@ -183,7 +183,7 @@ class ImageInput(Part):
             self.info = {}
             return
         size = "{} × {}".format(*picture.size)
-        info = {"name": picture.name, "size": size, "format": picture.format}
+        info: dict[str, Any] = {"name": picture.name, "size": size, "format": picture.format}
         seen: NetworkInput | None = None
         # A user's own preprocessing may raise anything.
         with self.showing_problems():

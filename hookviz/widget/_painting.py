@@ -17,8 +17,8 @@ from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
     Drawing,
-    Flag,
     FigureFacts,
+    Flag,
     GridOptions,
     channel_statistics,
     color_table,

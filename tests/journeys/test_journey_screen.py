@@ -21,7 +21,8 @@ ROWS = """root => {
 }"""
 IMAGE = """img => {
   const list = img.closest('.hv-cards').getBoundingClientRect();
-  const head = img.closest('[data-hv="card"]').querySelector('.hv-card-head').getBoundingClientRect();
+  const card = img.closest('[data-hv="card"]');
+  const head = card.querySelector('.hv-card-head').getBoundingClientRect();
   const box = img.getBoundingClientRect();
   return [box.left, box.top, box.width / img.naturalWidth, Math.max(list.top, head.bottom),
     Math.min(list.bottom, innerHeight), list.left, list.right];
@@ -86,7 +87,8 @@ def test_layers_and_maps_are_in_sight(
     assert wide >= pixels
     run = app.run_button.bounding_box()
     assert run is not None
-    assert 0 <= run["y"] and run["y"] + run["height"] <= height
+    assert run["y"] >= 0
+    assert run["y"] + run["height"] <= height
 
 
 def test_half_a_window_shows_the_results_of_a_run_and_traps_no_wheel(
@@ -98,7 +100,8 @@ def test_half_a_window_shows_the_results_of_a_run_and_traps_no_wheel(
     app.run("features.0")
     columns = app.root.locator(".hv-columns")
     box, results = columns.bounding_box(), app.root.locator(".hv-results").bounding_box()
-    assert box is not None and results is not None
+    assert box is not None
+    assert results is not None
     assert box["width"] <= 720
     assert abs(results["y"] - box["y"]) < 60
     lab.screenshot("screen_half")
