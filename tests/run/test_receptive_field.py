@@ -215,6 +215,10 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "padding around a kernel of one": lambda: nn.Sequential(
         conv(3, 3, 1, padding=1), conv(3, 2, 3)
     ),
+    "corners that read padding alone": lambda: nn.Sequential(
+        conv(3, 3, 3, padding=1, padding_mode="circular"), nn.AvgPool2d((7, 1)),
+        nn.ZeroPad2d((1, 0, 2, 0)), conv(3, 3, 2, padding=1),
+    ),
     "even kernels": lambda: nn.Sequential(conv(3, 3, 2, padding=1), conv(3, 3, 4, 3, 2)),
     "depthwise and grouped": lambda: nn.Sequential(
         conv(3, 6, 3, groups=3), conv(6, 6, (1, 3), groups=6), conv(6, 4, 1, groups=2)
