@@ -40,7 +40,9 @@ def test_copy_as_python_and_run_it(
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     assert lab.python(cell + COMPARE).strip().endswith("[True, True]")
     lab.page.context.clear_permissions()
-    lab.page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('denied'))")
+    lab.page.evaluate(
+        "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }"
+    )
     app.button("Copy as Python").click()
     expect(app.part("python-text")).to_have_value(cell)
     lab.screenshot("python_dialog")
