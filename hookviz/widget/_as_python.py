@@ -187,7 +187,7 @@ def _run_lines(app: App, model: LoadedModel, asked: list[str]) -> Iterator[str]:
 
 def _figure_lines(app: App) -> Iterator[str]:
     wanted = list(_wanted(app))
-    changed = [_changed(options) for *_, options in wanted]
+    changed = [changed_from_default(options) for *_, options in wanted]
     shared = {
         name: value
         for name, value in (changed[0] if changed else {}).items()
@@ -243,7 +243,7 @@ def _of_card(app: App, card: Card) -> Wanted | None:
     return label, places, {"leaf": card.leaf} if len(card.leaves) > 1 else {}, options
 
 
-def _changed(options: GridOptions) -> dict[str, Any]:
+def changed_from_default(options: GridOptions) -> dict[str, Any]:
     """The options that are not the defaults."""
     plain = GridOptions()
     return {n: v for n, v in vars(options).items() if v != getattr(plain, n)}
