@@ -91,7 +91,8 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="the HTML page instead")
     arguments = parser.parse_args()
     if arguments.page:
-        return page(arguments.repeat)
+        page(arguments.repeat)
+        return
     facts, activations = captured(None if arguments.all else LAYERS)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
