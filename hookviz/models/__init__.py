@@ -5,7 +5,6 @@ In: a name, a file or a module. Out: a LoadedModel. Must not know: figures, hook
 
 from __future__ import annotations
 
-from hookviz.models._fit import WeightsReport
 from hookviz.models._input_size import InputSize, find_input_size
 from hookviz.models._load import (
     cached_weights,
@@ -15,24 +14,18 @@ from hookviz.models._load import (
     load_model,
     load_recorded,
 )
-from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, Task, WeightsInfo
-from hookviz.models._model_inputs import InputHints, expected_input, feed
+from hookviz.models._loaded_model import LoadedModel, ModelSource
+from hookviz.models._model_inputs import expected_input, feed
 from hookviz.models._modules import choose_device, out_of_memory
 from hookviz.models._predictions import Predictions, describe, predictions
 from hookviz.models._torchvision import bundled_weights_ok
-from hookviz.models._weights_cache import CachedFile, cache_folder
+from hookviz.models._weights_cache import cache_folder
 
 __all__ = [
-    "CachedFile",
-    "InputHints",
     "InputSize",
     "LoadedModel",
     "ModelSource",
     "Predictions",
-    "Request",
-    "Task",
-    "WeightsInfo",
-    "WeightsReport",
     "bundled_weights_ok",
     "cache_folder",
     "cached_weights",

@@ -297,12 +297,9 @@ def _harmless() -> dict[str, Any]:
     own["collections.deque"] = lambda *_: []  # torch fills no sequences but lists
     # Text in parts; no file is looked at. The other system's paths cannot be made here, so they
     # become pure ones. Python 3.13 calls the module pathlib._local.
-    pure = {kind.__name__: kind for kind in (pathlib.PurePosixPath, pathlib.PureWindowsPath)}
-    paths: dict[str, Any] = {
-        **pure,
-        **{name.removeprefix("Pure"): kind for name, kind in pure.items()},
-    }
-    paths[type(Path()).__name__] = type(Path())
+    posix, windows = pathlib.PurePosixPath, pathlib.PureWindowsPath
+    paths: dict[str, Any] = {"PurePosixPath": posix, "PureWindowsPath": windows}
+    paths |= {"PosixPath": posix, "WindowsPath": windows, type(Path()).__name__: type(Path())}
     for place in ("pathlib", "pathlib._local"):
         own |= {f"{place}.{name}": kind for name, kind in paths.items()}
     for core in ("numpy._core.multiarray", "numpy.core.multiarray"):  # numpy 2 and 1

@@ -75,18 +75,13 @@ class CheckpointFile(ModelSource):
         if len(found) == 1:
             loaded = self._others[0].load(found[0], request)
             return _noted(loaded, f"{path.name} has this architecture's names and shapes.")
+        written = f"weights={str(path)!r})"
+        message = f"{path.name} does not say which architecture its weights are for."
+        remedy = f"Name it, {example}, or pass the module: load_model(module, {written}."
         if found:
-            raise ModelError(
-                f"{path.name} fits {' and '.join(repr(name) for name in found)} alike.",
-                remedy=f"Name the architecture: load_model({found[0]!r}, weights={str(path)!r}).",
-                code="architecture-unknown",
-            )
-        raise ModelError(
-            f"{path.name} does not say which architecture its weights are for.",
-            remedy=f"Name it, {example}, or pass the module: load_model(module, "
-            f"weights={str(path)!r}).",
-            code="architecture-unknown",
-        )
+            message = f"{path.name} fits {' and '.join(repr(name) for name in found)} alike."
+            remedy = f"Name the architecture: load_model({found[0]!r}, {written}."
+        raise ModelError(message, remedy=remedy, code="architecture-unknown")
 
 
 def _noted(loaded: LoadedModel, sentence: str) -> LoadedModel:

@@ -39,6 +39,7 @@ _HEADS = frozenset(
     ["fc", "classifier", "head", "heads", "last_linear", "logits", "aux1", "aux2", "AuxLogits",
      "projector", "projection_head", "aux_classifier", "head_dist"]
 )  # fmt: skip
+_AUXILIARY = {"aux_logits": ("aux1.", "AuxLogits."), "aux_loss": ("aux_classifier.",)}
 _BROKEN = "NaN or infinite values"
 
 Shapes = Mapping[str, tuple[int, ...] | None]
@@ -611,10 +612,9 @@ def _hints(
     if not options.get("num_classes"):
         classes = _classes(what.default_classes, names, shapes)
         found |= {} if classes is None else {"num_classes": classes}
-    if "aux_logits" in what.options:
-        found["aux_logits"] = any(n.startswith(("aux1.", "AuxLogits.")) for n in names)
-    if "aux_loss" in what.options:
-        found["aux_loss"] = any(n.startswith("aux_classifier.") for n in names)
+    for option, heads in _AUXILIARY.items():
+        if option in what.options:
+            found[option] = any(n.startswith(heads) for n in names)
     table = names.get("encoder.pos_embedding")
     if "image_size" in what.options and table is not None and table.ndim == 3:
         patch = (shapes.get("conv_proj.weight") or (0, 0, 16, 16))[-1]
@@ -655,9 +655,9 @@ def _head_names(what: Architecture, shapes: Shapes, options: Mapping[str, Any]) 
 
 def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     """Give the last layer the file's number of outputs; None where it has it already."""
-    weight = selection.tensors.get(f"{last}.weight") if last else None
-    layer = module.get_submodule(last) if last else None
-    if weight is None or not isinstance(layer, nn.Linear | nn.Conv2d):
+    weight = selection.tensors.get(f"{last}.weight")
+    layer: Any = module.get_submodule(last)
+    if weight is None:
         return None
     own = layer.weight
     count = int(weight.shape[0]) if weight.ndim else 0
@@ -666,10 +666,7 @@ def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     layer.weight = nn.Parameter(own.new_empty(weight.shape), requires_grad=own.requires_grad)
     if layer.bias is not None:
         layer.bias = nn.Parameter(layer.bias.new_empty(count))
-    if isinstance(layer, nn.Linear):
-        layer.out_features = count
-    else:
-        layer.out_channels = count
+    setattr(layer, "out_features" if isinstance(layer, nn.Linear) else "out_channels", count)
     return count
 
 

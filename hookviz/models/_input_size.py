@@ -39,12 +39,7 @@ MAX_SIDE = 2048
 SECONDS = 3.0
 """After this no layer is called any more; then the size counts as not found."""
 
-_TOO_SMALL = (
-    "Kernel size can't be",
-    "Output size is too small",
-    "should be less than",
-    "too small",
-)
+_TOO_SMALL = re.compile("Kernel size can't be|[Oo]utput size is too small|should be less|too small")
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,7 @@ class _Trials:
             numbers = [int(n) for n in re.findall(r"(?<![\d.])\d{1,4}(?![\d.])", text)]
             pairs = [*((n, n) for n in numbers), *pairwise(numbers)]
             self.seen += [pair for pair in pairs if not set(pair) & set(ANY_SIZE)]
-        return -1 if any(words in text for words in _TOO_SMALL) else None
+        return -1 if _TOO_SMALL.search(text) else None
 
     def search(self, channels: int) -> tuple[int, int] | None:
         """A size that fits: named in a refusal, a usual one, any square, then other ratios."""

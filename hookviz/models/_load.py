@@ -90,7 +90,11 @@ def load_model(
     """
     chosen_dtype = choose_dtype(dtype)
     if preprocess is not None:
-        preprocess = _checked(preprocess)
+        try:
+            how = Preprocessing.from_transforms(preprocess)
+        except ImageError as error:
+            raise ModelError(error.message, remedy=error.remedy) from None
+        preprocess = preprocess if callable(preprocess) else how  # a config becomes steps
     if categories is not None:
         if isinstance(categories, str) or not isinstance(categories, Iterable):
             raise ModelError(f"categories are a list of class names, not {categories!r}.")
@@ -108,19 +112,6 @@ def load_model(
     given = {"name": name or None, "preprocess": preprocess, "categories": categories}
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(loaded, **changes) if changes else loaded
-
-
-def _checked(preprocess: Any) -> Any:
-    """The preprocessing that was given; a config becomes steps.
-
-    Raises:
-        ModelError: No network's input can be made with it.
-    """
-    try:
-        how = Preprocessing.from_transforms(preprocess)
-    except ImageError as error:
-        raise ModelError(error.message, remedy=error.remedy) from None
-    return preprocess if callable(preprocess) else how
 
 
 def _source(model: object) -> ModelSource:

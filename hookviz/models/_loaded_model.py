@@ -94,10 +94,8 @@ class LoadedModel:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the first floating-point parameter or buffer; float32 without one."""
-        for tensor in _tensors(self.module):
-            if tensor.is_floating_point():
-                return tensor.dtype
-        return torch.float32
+        floating = (t.dtype for t in _tensors(self.module) if t.is_floating_point())
+        return next(floating, torch.float32)
 
     @property
     def weights_hash(self) -> str:
@@ -168,11 +166,7 @@ class WeightsInfo:
 
 @dataclass(frozen=True)
 class Request:
-    """What ``load_model`` was asked for, as it describes it.
-
-    Attributes:
-        word: The weights in lower case where they are a name; "none" for None, else "".
-    """
+    """What ``load_model`` was asked for, as it describes it."""
 
     weights: Any = "auto"
     progress: bool | Progress = True
@@ -184,6 +178,7 @@ class Request:
 
     @property
     def word(self) -> str:
+        """The weights in lower case where they are a text; "none" for None, "" for all others."""
         if self.weights is None:
             return "none"
         word = self.weights.strip().lower() if isinstance(self.weights, str) else ""

@@ -9,7 +9,6 @@ keyword ``pixel_values``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 import torchvision.models as tv
 from torch import Tensor, nn
 
-from hookviz._text import bytes_text
+from hookviz._text import bytes_text, shape_text
 from hookviz.errors import ModelError
 from hookviz.models._loaded_model import LoadedModel, Task, task_of
 
@@ -172,23 +171,18 @@ def feed(model: LoadedModel, tensor: Tensor) -> tuple[tuple[Any, ...], dict[str,
 
 def _check_size(name: str, hints: InputHints, tensor: Tensor) -> None:
     height, width = tensor.shape[-2:]
+    given = f"{width}×{height}"
     if hints.fixed_size is not None and (height, width) != hints.fixed_size:
-        wanted = _size(hints.fixed_size)
+        wanted = shape_text(hints.fixed_size[::-1])
         raise ModelError(
-            f"'{name}' takes images of {wanted} pixels only, not {_size((height, width))}.",
+            f"'{name}' takes images of {wanted} pixels only, not {given}.",
             remedy=f"Choose a preprocessing that ends in {wanted}.",
             code="image-size",
             details={"height": hints.fixed_size[0], "width": hints.fixed_size[1]},
         )
     if height < hints.min_size[0] or width < hints.min_size[1]:
-        raise ModelError(
-            f"'{name}' takes images of at least {_size(hints.min_size)} pixels, not "
-            f"{_size((height, width))}."
-        )
-
-
-def _size(size: tuple[int, int]) -> str:
-    return f"{size[1]}×{size[0]}"
+        least = shape_text(hints.min_size[::-1])
+        raise ModelError(f"'{name}' takes images of at least {least} pixels, not {given}.")
 
 
 def fixed_size(module: nn.Module) -> tuple[int, int] | None:
@@ -197,23 +191,20 @@ def fixed_size(module: nn.Module) -> tuple[int, int] | None:
     part: Any = module
     if kind.__module__.startswith("torchvision.models."):
         if kind.__name__ == "VisionTransformer":
-            return _scaled((part.image_size, part.image_size), (1, 1))
+            return part.image_size, part.image_size
         if kind.__name__ == "MViT":
-            return _scaled(part.pos_encoding.spatial_size, part.conv_proj.stride[1:])
+            rows, columns = part.pos_encoding.spatial_size
+            _, down, right = part.conv_proj.stride
+            return rows * down, columns * right
         if kind.__name__ == "MaxVit":
-            return _scaled(part.blocks[0].grid_size, (4, 4))  # the stem and the block halve it
+            rows, columns = part.blocks[0].grid_size
+            return 4 * rows, 4 * columns  # the stem and the block halve it
     patches = getattr(module, "patch_embed", None)
-    if getattr(patches, "strict_img_size", False) and not getattr(
-        module, "dynamic_img_size", False
-    ):
-        size = getattr(patches, "img_size", None)
-        if isinstance(size, tuple) and len(size) == 2:
-            return int(size[0]), int(size[1])
+    size = getattr(patches, "img_size", None)
+    strict = getattr(patches, "strict_img_size", False)
+    if strict and not getattr(module, "dynamic_img_size", False) and isinstance(size, tuple):
+        return int(size[0]), int(size[-1])
     return None
-
-
-def _scaled(grid: Sequence[int], stride: Sequence[int]) -> tuple[int, int]:
-    return int(grid[0]) * int(stride[0]), int(grid[1]) * int(stride[1])
 
 
 def _padded_flow_frame(name: str, batch: Tensor) -> Tensor:
@@ -224,7 +215,7 @@ def _padded_flow_frame(name: str, batch: Tensor) -> Tensor:
     if positions**2 * 4 > _FLOW_BYTES:
         raise ModelError(
             f"'{name}' would need {bytes_text(positions**2 * 4, binary=True)} for the correlations "
-            f"of a {_size((height, width))} image.",
+            f"of a {width}×{height} image.",
             remedy="Choose a preprocessing that makes it smaller, for example 520 pixels.",
         )
     return F.pad(batch, (0, right, 0, below), mode="replicate")
@@ -245,8 +236,7 @@ def _hugging_face_hints(module: nn.Module) -> InputHints:
             f"The module {name} takes text beside the image (input_ids).",
             remedy="Pass its vision part, for example model.vision_model.",
         )
-    frames = 0
-    if str(config.model_type) in _HF_VIDEO:
-        frames = int(getattr(config, "num_frames", FRAMES))
+    video = str(config.model_type) in _HF_VIDEO
+    frames = int(getattr(config, "num_frames", FRAMES)) if video else 0
     sentence = f"The image is repeated as {frames} equal frames." if frames else ""
     return InputHints("pixel_values", frames, sentence=sentence)

@@ -45,9 +45,7 @@ class OwnModule(ModelSource):
         name = type(inner).__name__
         labels = getattr(getattr(inner, "config", None), "id2label", None)  # Hugging Face's
         names = tuple(request.categories or ()) or as_names(labels)
-        preprocess, note = None, ""
-        if request.preprocess is None:
-            preprocess, note = _assumed(inner)
+        preprocess, note = _assumed(inner) if request.preprocess is None else (None, "")
         loaded = LoadedModel(
             module=model,
             name=name,

@@ -249,8 +249,8 @@ def reachable(url: str) -> bool:
     answers = []
 
     def ask() -> None:
-        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
         try:
+            request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - the hub's address
             urllib.request.urlopen(request, timeout=CONNECT_SECONDS).close()  # noqa: S310 - as above
         except urllib.error.HTTPError as error:
             error.close()
@@ -376,7 +376,7 @@ def fetch_state(
     *,
     progress: bool | Progress = True,
     cancelled: Callable[[], bool] | None = None,
-) -> dict[str, Any]:
+) -> Any:
     """The state dict behind a URL, from the cache or downloaded into it.
 
     A file in the cache with a wrong hash is fetched again: resumed where it is only cut off, and
@@ -397,10 +397,7 @@ def fetch_state(
             remedy=f"Put {path.name} into {path.parent} ({damaged}it is at {url}), or use "
             "weights=None for an untrained model.",
         )
-    content = read_checkpoint(path)
-    if not isinstance(content, dict):
-        raise WeightsError(f"{path.name} holds a {type(content).__name__}, no state dict.")
-    return content
+    return read_checkpoint(path)
 
 
 def cached_files(owners: Mapping[str, tuple[str, ...]], *, check: bool = False) -> list[CachedFile]:

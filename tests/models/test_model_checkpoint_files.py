@@ -126,6 +126,15 @@ def _tar() -> bytes:
     return buffer.getvalue()
 
 
+def _old_tar() -> bytes:
+    """A tar archive as before 1988: without "ustar" in its header."""
+    block = bytearray(tarfile.TarInfo("storages").tobuf(tarfile.USTAR_FORMAT))
+    block[257:265] = bytes(8)
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + bytes(4096)
+
+
 def _zip() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -149,6 +158,7 @@ def _zip() -> bytes:
         (b"\x89PNG\r\n\x1a\n" + bytes(30), "a PNG image"),
         (b"GGUF" + bytes(40), "GGUF"),
         (_tar(), "a tar archive"),
+        (_old_tar(), "a tar archive"),
         (_zip(), "a zip archive without PyTorch weights"),
         (bytes(1000), "not a file of PyTorch weights"),
         (b"\x08\x07\x12\x07pytorch" + bytes(99), "not a file of PyTorch weights"),

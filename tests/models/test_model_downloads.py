@@ -15,7 +15,7 @@ import torchvision.models as tv
 
 from hookviz.errors import RunCancelled, WeightsError
 from hookviz.models import cached_weights, list_weights, load_model
-from hookviz.models._weights_cache import download
+from hookviz.models._weights_cache import download, reachable
 
 
 def folder(cache: Path) -> list[str]:
@@ -364,3 +364,14 @@ def test_loading_leaves_torchs_random_numbers_alone(
     load()
     load(weights=None)
     assert torch.equal(torch.rand(3), wanted)
+
+
+def test_a_server_is_reachable_whatever_it_answers(
+    weights_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert reachable(weights_server.url("nothing.pth"))
+    assert not reachable("http://127.0.0.1:9")
+    assert not reachable("no address")
+    monkeypatch.setenv("http_proxy", weights_server.address)  # a name that only the proxy knows
+    monkeypatch.setattr("urllib.request._opener", None)  # made once, with the proxies of then
+    assert reachable("http://hub.invalid")

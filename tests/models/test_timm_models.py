@@ -74,6 +74,13 @@ def test_offline_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert "weights=None" in str(caught.value)
 
 
+def test_a_mirror_of_the_hub_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("hookviz.models._timm._cached", lambda config: False)
+    with pytest.raises(WeightsError, match=r"http://127\.0\.0\.1:9 cannot be reached"):
+        load_model("timm:resnet10t")
+
+
 def test_other_weights_are_part_of_the_name() -> None:
     with pytest.raises(WeightsError, match=r"takes weights='DEFAULT', None or a path"):
         load_model("timm:resnet10t", weights="IMAGENET1K_V1")
