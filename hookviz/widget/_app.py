@@ -28,6 +28,10 @@ class App(Protocol):
     device: str
     auto_run: bool
     export_result: Any
+    pin: Any
+    region: Any
+    photo: Any
+    pointing: Any
     results: Results
     jobs: Worker
     lock: threading.RLock
