@@ -17,8 +17,8 @@ _NAMES = {
     "hookviz.models": "LoadedModel load_model",
     "hookviz.images": "Picture Preprocessing read_image sample_image",
     "hookviz.render": "feature_grid",
-    "hookviz.run": "Run feature_maps filters reproduce",
-    "hookviz.comparison": "Comparison compare",
+    "hookviz.run": "Run feature_maps filters",
+    "hookviz.comparison": "Comparison compare reproduce",
     "hookviz.errors": "HookvizError",
     "hookviz.widget": "explore",
 }
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hookviz.capture import list_layers as list_layers
     from hookviz.comparison import Comparison as Comparison
     from hookviz.comparison import compare as compare
+    from hookviz.comparison import reproduce as reproduce
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from hookviz.run import Run as Run
     from hookviz.run import feature_maps as feature_maps
     from hookviz.run import filters as filters
-    from hookviz.run import reproduce as reproduce
     from hookviz.widget import explore as explore
 
 __all__ = [*_HOME, "__version__"]

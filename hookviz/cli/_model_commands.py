@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import columns, fault_text, shape_text
+from hookviz._text import bytes_text, columns, fault_text, shape_text
 from hookviz.cli._errors import SentenceCommand, as_options
 from hookviz.errors import HookvizError
 
@@ -203,6 +203,13 @@ def say(result: ExportResult) -> None:
     "--values", type=click.Choice(["npz", "safetensors"]), help="Also write the raw values."
 )
 @click.option(
+    "--what",
+    "parts",
+    multiple=True,
+    help="Write this instead of grids and input; repeat it for several: page (one HTML file with "
+    "the values of the maps), contact, input, grids, svg, pdf, channels, values.",
+)
+@click.option(
     "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
 )
 @_grid_options
@@ -214,6 +221,7 @@ def maps(
     formats: tuple[str, ...],
     channels: str | None,
     values: ValueFormat | None,
+    parts: tuple[str, ...],
     weights: str,
     device: str,
     **drawing: str,
@@ -225,6 +233,7 @@ def maps(
     from tqdm import tqdm
 
     from hookviz.capture import select_layers
+    from hookviz.export import chosen_parts
     from hookviz.images import read_image
     from hookviz.render import GridOptions, parse_channels
 
@@ -232,6 +241,8 @@ def maps(
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
+    what = {part.name for part in chosen_parts(parts)} if parts else {"input", *_parts(formats)}
+    what |= {name for name, chosen in (("channels", channels), ("values", values)) if chosen}
     picture = read_image(image_source(image))
     loaded = load(model, weights, device)
     count = len(select_layers(loaded.module, names))
@@ -241,8 +252,9 @@ def maps(
         click.echo(f"{layer}: no activation: {reason}.", err=True)
     if not run.activations:
         raise HookvizError("None of the layers gave an activation, so nothing was written.")
-    what = {"input", *_parts(formats)}
-    what |= {name for name, chosen in (("channels", channels), ("values", values)) if chosen}
+    if "page" in what:
+        size = bytes_text(run.page_size(**vars(options)))
+        click.echo(f"page.html will have {size} at most", err=True)
     with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int, _file: str) -> None:
@@ -294,7 +306,7 @@ def filters(
 @click.option("--model", help="The model; the one that the file names if not given.")
 def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz.run import reproduce as draw_again
+    from hookviz.comparison import reproduce as draw_again
 
     try:
         outcome = draw_again(png, model=model, image=None if image is None else image_source(image))

@@ -13,9 +13,10 @@ from hookviz.comparison._comparing import Comparing
 from hookviz.comparison._comparison import Comparison
 from hookviz.comparison._layers import LayerDifference
 from hookviz.comparison._match import MatchedBy
+from hookviz.comparison._reproduce import reproduce
 from hookviz.comparison._sides import side_of
 
-__all__ = ["Comparison", "LayerDifference", "MatchedBy", "compare"]
+__all__ = ["Comparison", "LayerDifference", "MatchedBy", "compare", "reproduce"]
 
 
 def compare(

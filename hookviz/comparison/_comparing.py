@@ -14,7 +14,14 @@ import torch
 
 from hookviz.activation import Activation
 from hookviz.comparison._comparison import Comparison
-from hookviz.comparison._layers import LayerDifference, Tolerances, both_labels, measure
+from hookviz.comparison._layers import (
+    LayerDifference,
+    Size,
+    Tolerances,
+    both_labels,
+    measure,
+    shape_of,
+)
 from hookviz.comparison._match import Key, check_mapping, how_to_match, in_order, key_of, keyed
 from hookviz.comparison._sides import Side
 from hookviz.errors import HookvizError
@@ -110,7 +117,9 @@ class Comparing:
         for partner in partners:
             held = self._source.read(self._there[partner])
             values = self._turned(held, value)
-            sizes = self._turned(self._source.input_size, self._streamed.input_size)
+            sizes: tuple[Size, Size] = (None, None)
+            if shape_of(held) != shape_of(value):
+                sizes = self._turned(self._source.size(), self._streamed.size())
             places = [
                 side.device or str(one.tensor.device)
                 for side, one in zip(self._sides, values, strict=True)
@@ -160,5 +169,4 @@ class Comparing:
 
 
 def _without_values(record: Activation) -> Activation:
-    shape = () if record.tensor.is_nested else record.shape
-    return replace(record, tensor=torch.empty(shape, device="meta"))
+    return replace(record, tensor=torch.empty(shape_of(record), device="meta"))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import ActivationPair, Drawing, DrawingOptions, GridOptions
 
+BETWEEN = " | "
+"""Stands between what is true of a and what is true of b where they differ."""
+
 _HEADS = (
     "layer", "type", "shape", "max |b−a|", "mean |b−a|", "relative", "cosine", "correlation",
     "where", "",
@@ -242,7 +245,7 @@ class Comparison:
         from hookviz.export import draw_activation
         from hookviz.render import GridOptions
 
-        (pair,), facts = self._pairs([self._position(layer, call, leaf)])
+        (pair,), facts = self.pairs([self._position(layer, call, leaf)])
         return draw_activation(facts, pair, options or GridOptions())
 
     def figure(
@@ -322,7 +325,7 @@ class Comparison:
         if wanted is not None:
             asked = {layer for layer in wanted if self._entries_of(layer)}
             drawn = [i for i in drawn if self.layers[i].layer in asked]
-        pairs, facts = self._pairs(drawn)
+        pairs, facts = self.pairs(drawn)
         settings: ExportChoices = {"options": GridOptions(order="norm"), "all_pages": False}
         settings.update(choices)
         return write_export(
@@ -330,8 +333,16 @@ class Comparison:
             further=[TablePart(self)], **settings,
         )  # fmt: skip
 
-    def _pairs(self, positions: Sequence[int]) -> tuple[list[ActivationPair], RunFacts]:
-        """The records of some entries with their values, two and two, and the facts of both."""
+    def pairs(self, positions: Sequence[int]) -> tuple[list[ActivationPair], RunFacts]:
+        """The records of some entries, two and two, as figures are drawn of them.
+
+        Args:
+            positions: Of the entries in ``layers``.
+
+        Returns:
+            The pairs, with their values, and the facts of both runs. What a run holds is not
+            copied; a side given as (model, image) runs again.
+        """
         from hookviz.render import ActivationPair
 
         chosen = [self._records[i] for i in positions]
@@ -361,7 +372,7 @@ class Comparison:
 def both_facts(a: RunFacts, b: RunFacts) -> RunFacts:
     """The facts of two runs as one: what differs stands as "of a | of b"."""
     texts = {
-        f.name: f"{getattr(a, f.name)} | {getattr(b, f.name)}"
+        f.name: f"{getattr(a, f.name)}{BETWEEN}{getattr(b, f.name)}"
         for f in fields(a)
         if isinstance(getattr(a, f.name), str) and getattr(a, f.name) != getattr(b, f.name)
     }

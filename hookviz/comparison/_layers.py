@@ -171,7 +171,7 @@ def measure(a: Activation, b: Activation, sizes: tuple[Size, Size]) -> LayerDiff
     found = numbers or nothing
     return LayerDifference(
         layer=a.layer, other=b.layer, call=a.call, leaf=a.leaf, kind=a.kind, order=a.order,
-        type=a.module_type, shape=_shape(a), other_shape=_shape(b),
+        type=a.module_type, shape=shape_of(a), other_shape=shape_of(b),
         dtype=str(a.tensor.dtype).removeprefix("torch."),
         other_dtype=str(b.tensor.dtype).removeprefix("torch."),
         max_abs=found.max_abs, mean_abs=found.mean_abs, relative=found.relative,
@@ -187,7 +187,8 @@ def both_labels(a: Activation, b: Activation) -> str:
     return a.label if alike else f"{a.label} | {b.label}"
 
 
-def _shape(record: Activation) -> tuple[int, ...]:
+def shape_of(record: Activation) -> tuple[int, ...]:
+    """The shape; () for a nested tensor, which has none."""
     return () if record.tensor.is_nested else record.shape
 
 

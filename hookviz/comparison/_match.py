@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from hookviz.activation import Activation
+from hookviz.comparison._layers import shape_of
 from hookviz.errors import HookvizError, LayerError, did_you_mean
 
 Key = tuple[str, int, int, str, str]
@@ -111,6 +112,6 @@ def in_order(a: Sequence[Activation], b: Sequence[Activation]) -> dict[int, int]
 
 def _likeness(record: Activation) -> tuple[Any, ...]:
     """What partners have in common: all but rows and columns, which follow the image's size."""
-    shape = () if record.tensor.is_nested else tuple(record.tensor.shape)
+    shape = shape_of(record)
     channels = shape[1:2] if len(shape) != 3 else shape[2:]
     return (record.module_type, record.kind, record.leaf, len(shape), channels)

@@ -23,7 +23,7 @@ from hookviz._text import names_text
 from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers, select_layers
 from hookviz.errors import HookvizError, LayerError, did_you_mean
-from hookviz.images import read_image
+from hookviz.images import network_input, read_image
 from hookviz.models import LoadedModel
 from hookviz.run import Run, loaded_model, run_model
 from hookviz.version import __version__
@@ -48,6 +48,10 @@ class Side(ABC):
     input_size: tuple[int, int] | None = None
     device = ""
     holds = True
+
+    def size(self) -> tuple[int, int] | None:
+        """``input_size``, found out where it is not known yet."""
+        return self.input_size
 
     @abstractmethod
     def records(self, layers: Any) -> tuple[Activation, ...]:
@@ -111,17 +115,24 @@ class HeldSide(Side):
 
 
 class KeptSide(HeldSide):
-    """What a planned side gave for the layers asked for; its model is let go.
+    """The records of the layers asked for, without the model that gave them.
 
     Args:
-        run: That gave it.
-        with_facts: Whether `facts` will be asked for, which takes a hash of the weights.
+        records: In order of execution.
+        words: See `Side`.
+        input_size: See `Side`.
+        facts: What files say of them; None where no file will be written.
     """
 
-    def __init__(self, run: Run, *, with_facts: bool) -> None:
-        super().__init__(run.activations)
-        self.words, self.input_size = _words(run), _input_size(run)
-        self._facts = run.facts if with_facts else None
+    def __init__(
+        self,
+        records: Sequence[Activation],
+        words: str,
+        input_size: tuple[int, int] | None,
+        facts: RunFacts | None,
+    ) -> None:
+        super().__init__(records)
+        self.words, self.input_size, self._facts = words, input_size, facts
 
     def records(self, layers: Any) -> tuple[Activation, ...]:  # noqa: ARG002 - as the others
         return self._records
@@ -130,10 +141,17 @@ class KeptSide(HeldSide):
         return self._facts or super().facts()
 
 
+def words_of(facts: RunFacts) -> str:
+    """What a side is, in words."""
+    untrained = "" if facts.trained else " UNTRAINED"
+    return f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}"
+
+
 def _words(run: Run) -> str:
+    """The same, without a hash of the weights."""
     tensor = run.input.tensor
     untrained = "" if run.model.trained else " UNTRAINED"
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = str(run.model.dtype).removeprefix("torch.")
     return f"{run.model.name}{untrained}, {run.image.name}, {tensor.device} {dtype}"
 
 
@@ -146,10 +164,8 @@ class SavedSide(Side):
 
     def __init__(self, export: SavedExport) -> None:
         self._export = export
-        facts = export.facts
-        self.input_size, self.device = export.input_size, facts.device
-        untrained = "" if facts.trained else " UNTRAINED"
-        self.words = f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}"
+        self.input_size, self.device = export.input_size, export.facts.device
+        self.words = words_of(export.facts)
 
     def records(self, layers: Any) -> tuple[Activation, ...]:
         return chosen(self._export.activations, layers, None)
@@ -176,6 +192,10 @@ class PlannedSide(Side):
         self._given, self._picture = model, read_image(image)
         self._loaded: LoadedModel | None = None
         self.words = self._picture.name
+
+    def size(self) -> tuple[int, int]:
+        received = network_input(self._picture, self._model().preprocess)
+        return received.tensor.shape[-2], received.tensor.shape[-1]
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
@@ -206,7 +226,8 @@ class PlannedSide(Side):
         if not run.activations:
             reasons = "; ".join(f"'{name}': {reason}" for name, reason in run.missing.items())
             raise LayerError(f"No layer of {run.model.name} gave an activation ({reasons:.300}).")
-        return KeptSide(run, with_facts=find_axes)
+        facts = run.facts if find_axes else None  # which takes a hash of the weights
+        return KeptSide(run.activations, _words(run), _input_size(run), facts)
 
     def stream(self, layers: Any, take: Take) -> None:
         def take_and_free(record: Activation) -> None:

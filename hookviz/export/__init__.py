@@ -10,6 +10,7 @@ from hookviz.export._facts import RunFacts, read_png_facts
 from hookviz.export._figures import draw_activation
 from hookviz.export._folder import zip_export
 from hookviz.export._part import Export, ExportPart, Task, ValueFormat
+from hookviz.export._parts import chosen_parts
 from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
 from hookviz.export._saved import SavedExport
 from hookviz.export._writer import (
@@ -17,6 +18,7 @@ from hookviz.export._writer import (
     ExportChoices,
     ExportResult,
     ExportStopped,
+    page_size,
     write_export,
 )
 
@@ -32,8 +34,10 @@ __all__ = [
     "SavedExport",
     "Task",
     "ValueFormat",
+    "chosen_parts",
     "draw_activation",
     "kinds_in",
+    "page_size",
     "read_png_facts",
     "reproduce_png",
     "write_export",

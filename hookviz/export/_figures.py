@@ -234,7 +234,7 @@ def contact_page(
     return _opaque(np.asarray(sheet)), texts
 
 
-def _fit(export: Export) -> None:
+def fit(export: Export) -> None:
     """Finds for each layer how many pages it has, and which options it can follow.
 
     A file shows what the screen shows: a choice that some layers cannot follow is left out for
@@ -266,7 +266,7 @@ class Grids(ExportPart):
     def plan(self, export: Export) -> Iterator[Task]:
         """One task a page."""
         if not any(item.options for item in export.items):
-            _fit(export)
+            fit(export)
         for item in export.items:
             pages, first = range(item.pages), export.options.page
             if not export.all_pages and item.pages:

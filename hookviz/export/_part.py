@@ -94,12 +94,14 @@ class Task:
         names: The files' names.
         item: The activation that they show; None where they concern the whole export.
         data: What the part has to know to write them.
+        most: Bytes that they have at most; 0 where the part cannot tell.
     """
 
     part: ExportPart
     names: list[str]
     item: Item | None = None
     data: Any = None
+    most: int = 0
 
 
 class Cancelled(Exception):  # noqa: N818 - it is a way out, not an error, and stays in this part

@@ -8,6 +8,7 @@ from hookviz.errors import ExportError, did_you_mean
 from hookviz.export._channels import Channels
 from hookviz.export._facts import FileRecord
 from hookviz.export._figures import Contact, Grids, Input
+from hookviz.export._page import HtmlPage
 from hookviz.export._part import ExportPart
 from hookviz.export._values import Values
 from hookviz.export._vector import VectorGrids
@@ -17,6 +18,7 @@ PARTS: dict[str, ExportPart] = {
     for part in (
         Input(),
         Contact(),
+        HtmlPage(),
         Grids(),
         VectorGrids("svg"),
         VectorGrids("pdf"),

@@ -118,7 +118,9 @@ def write_export(
         options: How grids are drawn; its colors and scale are used for single channels too.
         what: One or more of "grids" (every page of every layer as PNG), "svg" and "pdf" (the same
             pages in those forms), "channels" (single channels, 1 pixel per activation), "values"
-            (the tensors), "contact" (a sheet of all layers) and "input" (what the network saw).
+            (the tensors), "contact" (a sheet of all layers), "input" (what the network saw) and
+            "page" (one HTML file with the maps of all layers and their values in 16 bits, to be
+            opened in any browser; `page_size` tells how large it gets).
         layers: Only these layers; None is all that were captured.
         channels: The single channels, "0-15,42", an index or indices; None is those of
             ``options``, else all. A layer without one of them is noted in the manifest.
@@ -172,6 +174,37 @@ def write_export(
         else:
             export.folder = ExportFolder.named(folder, name, overwrite=overwrite)
         return _written(export)
+
+
+def page_size(
+    facts: RunFacts,
+    activations: Iterable[Activation],
+    *,
+    options: GridOptions | None = None,
+    layers: str | Iterable[str] | None = None,
+    all_pages: bool = True,
+) -> int:
+    """How large the file of ``what="page"`` gets, told before it is written.
+
+    Args:
+        facts: The run.
+        activations: What it captured.
+        options: As for `write_export`.
+        layers: Likewise.
+        all_pages: Likewise.
+
+    Returns:
+        Bytes that the file has at most.
+
+    Raises:
+        ExportError: There is nothing to export.
+        RenderError: None of the activations can be drawn in the way asked.
+    """
+    options = GridOptions() if options is None else options
+    with closing(Pipeline(None, None)) as pipeline:
+        export = Export(facts, options, None, all_pages, 1, "npz", pipeline, chosen_parts("page"))
+        export.plan(_chosen_activations(activations, layers))
+    return sum(task.most for task in export.tasks)
 
 
 def _checked_channels(channels: str | int | Sequence[int] | None) -> tuple[int, ...] | None:

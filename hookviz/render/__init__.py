@@ -23,8 +23,10 @@ from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
 from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
-from hookviz.render._palette import Flag, color_table, packed, palette
+from hookviz.render._palette import Flag, choose_cmap, color_table, packed, palette
+from hookviz.render._sheet import dead_sentence, legend_of, page_sentence
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
+from hookviz.render._text import value
 
 __all__ = [
     "FOR_SOME_LAYERS",
@@ -42,19 +44,24 @@ __all__ = [
     "Subject",
     "arrange",
     "channel_statistics",
+    "choose_cmap",
     "color_table",
+    "dead_sentence",
     "draw",
     "extents",
     "feature_grid",
     "figure_kinds",
     "fitted",
+    "legend_of",
     "moments",
     "on_one_grid",
     "packed",
     "page_count",
+    "page_sentence",
     "palette",
     "parse_channels",
     "register",
     "shared_range",
     "to_levels",
+    "value",
 ]

@@ -36,6 +36,7 @@ from hookviz.render._text import Face, value
 
 _FINER = 16  # times: a smaller difference would show fewer than 8 of the 128 colors of its sign
 _MINUS = "b − a"
+_WITH_PLACES = {"maps", "volume", "tokens"}  # kinds whose places are those of the image
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -93,7 +94,7 @@ def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
         and a sentence where something had.
 
     Raises:
-        RenderError: They have different numbers of channels, or are different kinds of things.
+        RenderError: They have different numbers of channels, or sizes and no places in an image.
 
     Examples:
         >>> fine, coarse = torch.rand(1, 8, 6, 6), torch.rand(1, 8, 3, 3)
@@ -105,8 +106,9 @@ def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
     shapes = f"a has shape {shape_text(a.shape)}, b has {shape_text(b.shape)}"
     if one.shape[0] != other.shape[0]:
         raise RenderError(f"The numbers of {a.figure_kind.channel_noun}s differ: {shapes}.")
-    if one.dim() != other.dim() or (one.shape[1] == 1) != (other.shape[1] == 1):
-        raise RenderError(f"The two are different kinds of tensors: {shapes}.")
+    if one.shape != other.shape and not {a.kind, b.kind} <= _WITH_PLACES:
+        # Tokens in no known order, attention and sequences have no coarser grid.
+        raise RenderError(f"The sizes differ, and what differs in size is no map: {shapes}.")
     if one.device != other.device:
         one, other = one.cpu(), other.cpu()
     rows, columns = (min(one.shape[axis], other.shape[axis]) for axis in (1, 2))

@@ -44,6 +44,7 @@ __all__ = [
     "loaded_model",
     "reproduce",
     "run_model",
+    "run_recorded",
 ]
 
 
@@ -107,26 +108,50 @@ def reproduce(
         ExportError: The file is no PNG that hookviz wrote.
         HookvizError: The model or the image that the file names is not at hand.
     """
-    from hookviz.export import kinds_in, reproduce_png
+    from hookviz.export import reproduce_png
 
-    def run(facts: Mapping[str, str], layers: Any) -> tuple[RunFacts, tuple[Activation, ...]]:
-        if model is None or model == facts["model"]:
-            loaded: LoadedModel | str | nn.Module = load_recorded(facts)
-        else:
-            loaded = model
-        kinds = kinds_in(facts)
-        shown: tuple[Activation, ...] = ()
-        if "weight" in kinds:
-            loaded = loaded_model(loaded, "auto", None)
-            shown = tuple(layer_weights(loaded.module, layer) for layer in layers)
-            if not facts.get("image_sha256"):
-                return facts_of(loaded), shown
-        source = image if image is not None else _sample_named(facts)
-        # A file of the input shows no layer; the model itself stands for none.
-        again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds)
-        return again.facts, again.activations + shown
+    return reproduce_png(png, run=lambda facts, layers: run_recorded(facts, layers, model, image))
 
-    return reproduce_png(png, run=run)
+
+def run_recorded(
+    facts: Mapping[str, str],
+    layers: Iterable[str],
+    model: LoadedModel | str | nn.Module | None = None,
+    image: Any = None,
+) -> tuple[RunFacts, tuple[Activation, ...]]:
+    """Runs again what an exported file says.
+
+    Args:
+        facts: What the file says.
+        layers: The layers that it shows.
+        model: The model; None loads the one that the file names, in the dtype that it names.
+        image: The image; None uses a bundled sample where the file names one.
+
+    Returns:
+        The facts of the new run, and its records of the kinds that the file shows.
+
+    Raises:
+        HookvizError: The model or the image that the file names is not at hand.
+    """
+    from hookviz.export import kinds_in
+
+    if model is None or model == facts["model"]:
+        loaded = load_recorded(facts)
+        dtype = getattr(torch, facts.get("model_dtype", ""), None)
+        if isinstance(dtype, torch.dtype) and dtype != loaded.dtype:
+            loaded = loaded.to(loaded.device, dtype)
+    else:
+        loaded = loaded_model(model, "auto", None)
+    kinds, layers = kinds_in(facts), tuple(layers)
+    shown: tuple[Activation, ...] = ()
+    if "weight" in kinds:
+        shown = tuple(layer_weights(loaded.module, layer) for layer in layers)
+        if not facts.get("image_sha256"):
+            return facts_of(loaded), shown
+    source = image if image is not None else _sample_named(facts)
+    # A file of the input shows no layer; the model itself stands for none.
+    again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds)
+    return again.facts, again.activations + shown
 
 
 def _sample_named(facts: Mapping[str, str]) -> Picture:

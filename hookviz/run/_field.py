@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from hookviz._meta import with_same_weights, without_values
 from hookviz.activation import Activation
-from hookviz.capture import Capture
+from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 from hookviz.run._reach import NONE, CannotFollow, Following, Reach, of_input
+from hookviz.run._reach_rules import RULES
 
 Key: TypeAlias = tuple[str, int, str, str]
 """Layer, call, leaf and kind of an activation."""
@@ -92,7 +93,7 @@ def layer_reach(
 
 def _calls(model: LoadedModel, wanted: Activation, others: Iterable[Activation]) -> dict[str, int]:
     """How often each layer is to be seen called."""
-    names = {name for name, _ in model.module.named_modules()}
+    names = {"", *(layer.name for layer in list_layers(model.module))}
     if wanted.layer not in names:
         raise HookvizError(
             f"The model has no layer '{wanted.layer}'; a receptive field is asked for by the name "
@@ -144,7 +145,7 @@ def _forward(
     found: _Fields = {}
     with _names(twin) as where, torch.no_grad():
         height, width = tensor.shape[-2:]
-        mode = Following((height, width), where, weights)
+        mode = Following((height, width), where, weights, RULES)
 
         def arrived(a: Activation) -> None:
             # The activation is a copy, made while the operations were followed.
@@ -187,39 +188,42 @@ def _names(module: nn.Module) -> Iterator[Callable[[], str]]:
             handle.remove()
 
 
-def boxes_at(layer: LayerReach, indices: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The boxes of some values of a layer, all together.
+def boxes_at(layer: LayerReach, positions: Tensor) -> Tensor:
+    """The boxes of some values of a layer.
 
     Args:
         layer: The layer.
-        indices: Positions in the flattened activation (C order).
+        positions: (..., n), in the flattened activation (C order).
 
     Returns:
-        (actual, as if the input had no edge): top, bottom, left, right each, inclusive; None
-        where the values depend on no pixel.
+        (2, 4, ...): the box of each n values together as it is, and as if the input had no edge;
+        top, bottom, left, right, both ends inclusive; ±inf where they depend on no pixel.
     """
     if layer.reach is None:
-        return None
-    rows, columns, _ = (_picked(p, indices, layer.shape) for p in layer.reach.parts)
+        return torch.full((2, 4, *positions.shape[:-1]), NONE)
+    rows, columns, _ = (_picked(p, positions, layer.shape) for p in layer.reach.parts)
     there = (rows > NONE).all(0) & (columns > NONE).all(0)
-    if not bool(there.any()):
-        return None
-    box = torch.cat((rows[:, there].amax(1), columns[:, there].amax(1)))
-    signs = torch.tensor([-1.0, 1.0, -1.0, 1.0])
-    return box[[0, 1, 4, 5]] * signs, box[[2, 3, 6, 7]] * signs
+    top, bottom, free_top, free_bottom = rows.where(there, NONE).amax(-1)
+    left, right, free_left, free_right = columns.where(there, NONE).amax(-1)
+    return torch.stack(
+        (
+            torch.stack((-top, bottom, -left, right)),
+            torch.stack((-free_top, free_bottom, -free_left, free_right)),
+        )
+    )
 
 
-def event_at(layer: LayerReach, indices: Tensor) -> tuple[str, str] | None:
+def event_at(layer: LayerReach, positions: Tensor) -> tuple[str, str] | None:
     """Which layer and operation made some values depend on every pixel; None where none did."""
     if layer.reach is None:
         return None
-    first = _picked(layer.reach.mixed, indices, layer.shape).max()
+    first = _picked(layer.reach.mixed, positions, layer.shape).max()
     return None if first == NONE else layer.events[int(-first)]
 
 
-def _picked(part: Tensor, indices: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """(G, n): what a group of planes says of values at positions of the flattened activation."""
-    at = torch.unravel_index(indices, shape)
+def _picked(part: Tensor, positions: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(G, ...): what a part says of values at positions of the flattened activation."""
+    at = torch.unravel_index(positions, shape)
     sizes = part.shape[1:]
     index: Any = [i if n > 1 else torch.zeros_like(i) for i, n in zip(at, sizes, strict=True)]
     return part[(slice(None), *index)] if index else part[:, None]

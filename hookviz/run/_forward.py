@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from traceback import walk_tb
 from types import MappingProxyType
@@ -19,7 +17,7 @@ from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
 from hookviz.run._record import Run
-from hookviz.run._torch_state import generators_put_back, torch_as_it_starts
+from hookviz.run._torch_state import undisturbed
 from hookviz.run._trial import AxesTrial
 
 
@@ -124,11 +122,7 @@ def run_model(
         on_activation=None if on_activation is None else arrived,
         **settings,
     )
-    # Everybody's numbers come from the same generators: going back on another thread would make
-    # the main one, a training loop say, draw its numbers a second time.
-    alone = threading.current_thread() is threading.main_thread()
-    put_back = generators_put_back(model.device) if alone else nullcontext()
-    with torch_as_it_starts(model.device), put_back:
+    with undisturbed(model.device):
         received = network_input(
             image, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )

@@ -309,20 +309,23 @@ def receptive_field(
     height, width = run.input.tensor.shape[-2:]
     made = _Made(activation.label, y, x, (height, width), run.image.size)
     boxes = boxes_at(reach, positions)
-    if boxes is None:
+    if not bool(boxes.isfinite().all()):
         note = "It depends on no pixel of the input: all that it reads is padding or constant."
         return made.field(None, None, None, note)
-    seen, free = ((int(b[2]), int(b[0]), int(b[3]) + 1, int(b[1]) + 1) for b in boxes)
-    notes = [
-        f"What {_layer(layer)} gives was taken to depend on all that it reads: the operation "
-        f"{name} cannot be followed."
-        for layer, name in reach.unions[:1]
-    ]
+    seen, box = ((int(x0), int(y0), int(x1) + 1, int(y1) + 1) for y0, y1, x0, x1 in boxes.tolist())
+    notes = []
     whole = seen == (0, 0, width, height)
     event = event_at(reach, positions)
-    if whole and event is not None:
+    if whole and reach.unions:
+        layer, name = reach.unions[0]
+        box = seen
+        notes.append(
+            f"Not known more closely than the whole image: what {_layer(layer)} does ({name}) "
+            "cannot be followed."
+        )
+    elif whole and event is not None:
         layer, name = event
-        free = seen
+        box = seen
         notes.append(f"The whole image: {_layer(layer)} {_reason(name)}.")
     elif whole:
         notes.append("The whole image.")
@@ -330,13 +333,13 @@ def receptive_field(
     if not reach.edges_known and touches and event is None:
         notes.append("How much of it lies beyond the edges of the input is not known.")
     try:
-        image_box = source_box(run.input.preprocessing, run.image, seen)
+        image_box = source_box(run.input, run.image, seen)
         if image_box is None:
             notes.append("It sees a frame around the photo, nothing of the photo itself.")
     except HookvizError as error:
         image_box = None
         notes.append(error.message)
-    return made.field(free, seen, image_box, " ".join(notes))
+    return made.field(box, seen, image_box, " ".join(notes))
 
 
 class _Made(NamedTuple):
@@ -392,19 +395,31 @@ def channels_in(
         inside[y, x] = True
         how += " No center lies in the region, so the nearest place was taken."
     values = _real(drawn).flatten(1)
-    mask = inside.flatten()
-    within, without = (_mean(values[:, m]) for m in (mask, ~mask))
-    difference = within - without if not bool(mask.all()) else within
+    finite = values.isfinite()
+    counted, values = finite.double(), values.where(finite, 0.0)
+    mask = inside.flatten().double()
+    within, without = ((values @ m) / (counted @ m) for m in (mask, 1 - mask))
+    difference = within - without if not bool(inside.all()) else within
     order = torch.argsort(difference.nan_to_num(nan=-torch.inf), descending=True, stable=True)
     return RegionChannels(
         activation.label, tuple(order.tolist()), within, without, difference, inside, how
     )
 
 
-def _mean(values: Tensor) -> Tensor:
-    """Mean (C,) of the finite values of each row; NaN where there are none."""
-    finite = values.isfinite()
-    return values.where(finite, 0.0).sum(1) / finite.sum(1)
+def place_at(
+    run: Run, activation: Activation, x: float, y: float, options: GridOptions, *, of: str
+) -> tuple[int, int]:
+    """See `Run.place_at`."""
+    at_x, at_y, _, _ = _region(run, (x, y, x + 1, y + 1), of)
+    rows, columns, _ = _centers(run, activation, options)
+    box, size = run.input.box, run.input.tensor.shape[-2:]
+    # The middle of the pixel, which on the photo may be larger or smaller than one of the input.
+    half_x = half_y = 0.5
+    if of == "image" and box is not None:
+        half_x, half_y = size[1] / (box[2] - box[0]) / 2, size[0] / (box[3] - box[1]) / 2
+    return (
+        int((rows - at_y - half_y).abs().argmin()), int((columns - at_x - half_x).abs().argmin())
+    )  # fmt: skip
 
 
 def _region(run: Run, region: Sequence[float], of: str) -> Box:
@@ -462,14 +477,8 @@ def _centers(run: Run, activation: Activation, options: GridOptions) -> tuple[Te
     every = torch.arange(channels)
     found = []
     for axis, count in enumerate((height, width)):
-        centers = []
-        for at in range(count):
-            y, x = (at, width // 2) if axis == 0 else (height // 2, at)
-            boxes = boxes_at(reach, maps.at(every, torch.tensor(y), torch.tensor(x)))
-            if boxes is None:
-                centers.append(float(spread[axis][at]))
-            else:
-                first, last = boxes[1][2 * axis : 2 * axis + 2].tolist()
-                centers.append((first + last + 1) / 2)
-        found.append(torch.tensor(centers, dtype=torch.float64))
+        along, middle = torch.arange(count)[:, None], torch.tensor((height, width)[1 - axis] // 2)
+        positions = maps.at(every, *((along, middle) if axis == 0 else (middle, along)))
+        first, last = boxes_at(reach, positions)[1, 2 * axis : 2 * axis + 2].double()
+        found.append(((first + last + 1) / 2).where(first.isfinite(), spread[axis]))
     return found[0], found[1], "A place lies where the center of its receptive field does."

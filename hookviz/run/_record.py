@@ -19,10 +19,12 @@ from hookviz.run._point import (
     ReceptiveField,
     RegionChannels,
     channels_in,
+    place_at,
     receptive_field,
     value_at,
     vector_at,
 )
+from hookviz.run._torch_state import torch_as_it_starts, undisturbed
 
 if TYPE_CHECKING:
     # Only drawing needs these; a run that is not drawn does not load matplotlib.
@@ -213,8 +215,9 @@ class Run:
             >>> value == run.activations[0].tensor[0, 7, 100, 50].item()
             True
         """
-        activation, how = self._pointed(layer, call, leaf, kind, options)
-        return value_at(self, activation, channel, y, x, how)
+        with torch_as_it_starts(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return value_at(self, activation, channel, y, x, how)
 
     def vector(
         self,
@@ -245,8 +248,9 @@ class Run:
             LayerError: See `value`.
             RenderError: The activation cannot be drawn in that way.
         """
-        activation, how = self._pointed(layer, call, leaf, kind, options)
-        return vector_at(self, activation, y, x, how)
+        with torch_as_it_starts(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return vector_at(self, activation, y, x, how)
 
     def receptive_field(
         self,
@@ -295,8 +299,9 @@ class Run:
             >>> field.size, field.box, field.beyond
             ((196, 196), (22, -90, 218, 106), (0, 90, 0, 0))
         """
-        activation, how = self._pointed(layer, call, leaf, kind, options)
-        return receptive_field(self, activation, y, x, channel, how)
+        with undisturbed(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return receptive_field(self, activation, y, x, channel, how)
 
     def channels_in(
         self,
@@ -330,8 +335,49 @@ class Run:
             RenderError: The activation cannot be drawn in that way.
             HookvizError: Where the input lies in the photo is not known.
         """
-        activation, how = self._pointed(layer, call, leaf, kind, options)
-        return channels_in(self, activation, region, how, of=of)
+        with undisturbed(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return channels_in(self, activation, region, how, of=of)
+
+    def place_at(
+        self,
+        layer: str,
+        x: int,
+        y: int,
+        call: CallChoice = None,
+        *,
+        of: str = "image",
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> tuple[int, int]:
+        """The place of a layer that lies nearest to a pixel.
+
+        A place lies in the middle of its receptive field; where that is the whole image, places lie
+        evenly over the network's input.
+
+        Args:
+            layer: The layer's name.
+            x: Column of the pixel.
+            y: Row of the pixel.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            of: What the pixel is one of: "image", the (upright) photo, or "input", the network's
+                input.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            (y, x), row and column of the place.
+
+        Raises:
+            LayerError: See `select`.
+            RenderError: The activation cannot be drawn in that way.
+            HookvizError: Where the input lies in the photo is not known.
+        """
+        with undisturbed(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return place_at(self, activation, x, y, how, of=of)
 
     def _pointed(
         self, layer: str, call: CallChoice, leaf: str | int | None, kind: str, options: Any
@@ -367,7 +413,8 @@ class Run:
         Args:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, model and image where None.
-            what: One or more of "grids", "channels", "values", "contact" and "input".
+            what: One or more of "grids", "svg", "pdf", "channels", "values", "contact", "input"
+                and "page", see `hookviz.export.write_export`.
             filters: Also export the filters of each captured layer that has some.
             **choices: See `hookviz.export.write_export`: ``layers``, ``channels``, ``options``,
                 ``overwrite``, ``progress``, ``cancelled`` …
@@ -386,3 +433,32 @@ class Run:
             layers = [layer for layer in self.layers if has_filters(parts[layer])]
             records += tuple(layer_weights(self.model.module, layer) for layer in layers)
         return write_export(self.facts, records, folder, name=name, what=what, **choices)
+
+    def page_size(
+        self, layers: str | Iterable[str] | None = None, **options: Unpack[DrawingOptions]
+    ) -> int:
+        """How large the file of ``export(what="page")`` gets, told before it is written.
+
+        Args:
+            layers: Only these; None is all that were captured.
+            **options: Fields of `hookviz.render.GridOptions`, as in `figure`.
+
+        Returns:
+            Bytes that the file has at most.
+
+        Raises:
+            ExportError: There is nothing to export.
+            RenderError: None of the layers can be drawn, or an option is unknown.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.28"])
+            >>> run.page_size() < 1_000_000
+            True
+        """
+        from hookviz.export import page_size
+        from hookviz.render import GridOptions
+
+        chosen = GridOptions.of(**options)
+        return page_size(self.facts, self.activations, options=chosen, layers=layers)

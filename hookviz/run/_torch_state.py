@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -44,3 +45,16 @@ def generators_put_back(device: torch.device) -> Iterator[None]:
     finally:
         for put in put_back:
             put()
+
+
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Both, the generators on the main thread alone.
+
+    Everybody's numbers come from the same generators: going back on another thread would make the
+    main one, a training loop say, draw its numbers a second time.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    put_back = generators_put_back(device) if alone else nullcontext()
+    with torch_as_it_starts(device), put_back:
+        yield

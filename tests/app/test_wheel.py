@@ -39,6 +39,7 @@ def test_wheel_has_assets_notebook_front_end_and_licence(unpacked: Path) -> None
         "assets/README.md",
         *(f"notebooks/{p.name}" for p in (ROOT / "notebooks").glob("*.ipynb")),
         "py.typed",
+        *(f"export/page/page.{ending}" for ending in ("html", "css", "js")),
     ]:
         assert (package / name).is_file(), name
     sources = {p.name for p in (ROOT / "hookviz" / "widget" / "static").iterdir() if p.is_file()}

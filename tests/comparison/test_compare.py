@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import hookviz
-from hookviz import Capture, HookvizError, compare
+from hookviz import Activation, Capture, HookvizError, compare
 from hookviz.capture import edit, scale_channels
 from hookviz.errors import ExportError, LayerError
 
@@ -272,6 +272,30 @@ def test_every_sample_of_a_batch_is_compared_on_the_coarser_grid() -> None:
     one, other = (capture.output("").double() for capture in captures)
     pooled = nn.functional.avg_pool2d(one, 2)
     assert entry.max_abs == pytest.approx((other - pooled).abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("shapes", "module_type"),
+    [
+        (((1, 17, 8), (1, 5, 8)), "Linear"),  # tokens, whose order is not known
+        (((1, 8, 17), (1, 8, 5)), "Conv1d"),
+        (((1, 2, 9, 9), (1, 2, 4, 4)), "Softmax"),
+        (((1, 8), (1, 4)), "Linear"),
+        (((2, 4, 6, 6), (3, 4, 6, 6)), "Conv2d"),
+        (((1, 4, 6, 6), (1, 4)), "Conv2d"),
+    ],
+    ids=str,
+)
+def test_what_has_no_coarser_grid_differs_with_a_reason(shapes, module_type) -> None:
+    records = [
+        Activation("x", 1, 1, 1, 1, "output", "", module_type, torch.rand(shape).softmax(-1))
+        for shape in shapes
+    ]
+    (entry,) = compare(*records)
+    assert entry.parted
+    assert entry.beyond(1e9)
+    text = "×".join(map(str, shapes[0]))
+    assert text in entry.reason
 
 
 def test_other_numbers_of_channels_are_where_models_part(cat) -> None:

@@ -41,7 +41,7 @@ def tile(drawing: Drawing, position: int, shape: tuple[int, int], back: int) -> 
     """The colors of one activation each, of the tile ``back`` places before the difference."""
     top, left, height, width = drawing.places[position]
     thirds = sorted({place[1] for place in drawing.places})
-    pitch = (thirds[1] - thirds[0]) // 3
+    pitch = (thirds[1] - thirds[0]) // 3 if back else 0  # one column of threes has no second
     rows = top + (np.arange(shape[0]) * 2 + 1) * height // (2 * shape[0])
     columns = left - back * pitch + (np.arange(shape[1]) * 2 + 1) * width // (2 * shape[1])
     return drawing.pixels()[np.ix_(rows, columns)][..., :3]
@@ -80,7 +80,7 @@ def test_a_small_difference_has_its_own_scale_and_says_so() -> None:
 
 def test_the_same_tensors_say_so() -> None:
     a = torch.randn(1, 4, 5, 5)
-    drawing = drawn(a, a.clone())
+    drawing = drawn(a, a.clone(), ncols=6)
     assert drawing.dead == (0, 1, 2, 3)
     assert "one scale for a, b" in drawing.scale
     assert (tile(drawing, 0, (5, 5), 0) == colors(np.zeros((5, 5)), 1.0)).all()
@@ -197,6 +197,31 @@ def test_pairs_are_exported_and_drawn_by_running_again(model, changed, cat, tmp_
     assert all("_down_" in p.name for p in result.files if p.suffix in (".png", ".svg"))
     assert next(p.name[:4] for p in result.files if p.suffix == ".png") == "003_"
     assert found.figure("relu", 2, width=400) is not None
+
+
+def test_the_pngs_of_a_comparison_are_drawn_again(tmp_path) -> None:
+    model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+    half = hookviz.load_model("vgg16", weights="bundled", device="cpu").to("cpu", torch.bfloat16)
+    cat, cup = (hookviz.sample_image(name) for name in ("chelsea.png", "coffee.png"))
+    options = GridOptions(order="norm", per_page=6, width=500)
+    for pair in (((model, cat), (model, cup)), ((model, cat), (half, cat))):
+        found = compare(*pair, "features.[23]")
+        for path in found.export(tmp_path, layers="features.2", options=options).files:
+            if path.suffix == ".png":
+                again = hookviz.reproduce(path)
+                assert again.identical, again.differences
+    other = hookviz.reproduce(path, model=(model, model))
+    assert not other.identical
+
+
+def test_a_comparison_of_own_models_is_drawn_again_with_them(model, changed, cat, tmp_path) -> None:
+    other = changed(model, "down", 0.5)
+    found = compare((model, cat), (other, cat))
+    *_, path = found.export(tmp_path, layers="down").files
+    assert hookviz.reproduce(path, model=(model, other)).identical
+    assert not hookviz.reproduce(path, model=model).same_pixels
+    with pytest.raises(hookviz.HookvizError, match="not at hand"):
+        hookviz.reproduce(path)
 
 
 def test_the_table_alone_is_exported_without_a_layer(model, run, cat, tmp_path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookviz.errors import RenderError
-from hookviz.render import GridOptions, parse_channels
+from hookviz.render import GridOptions, parse_channels, value
 from hookviz.render._options import AXES, ORDERS, SUMMARIES
 from hookviz.render._sheet import ticks
-from hookviz.render._text import middle_ellipsis, value
+from hookviz.render._text import middle_ellipsis
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,38 @@ def test_places_of_attention_lie_evenly() -> None:
 def test_a_region_that_is_none_is_one_sentence(region: Any) -> None:
     with pytest.raises(LayerError, match="region"):
         run_of(lambda x: x).channels_in("1", region)
+
+
+def test_a_pixel_leads_to_the_place_whose_field_lies_around_it() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 2, 5, stride=4), nn.Conv2d(2, 2, 3, padding=1))
+    how = hookviz.Preprocessing(crop=(25, 25), fit="squash")
+    run = hookviz.feature_maps(net, PHOTO, ["0", "1"], preprocess=how)
+    for layer in ("0", "1"):
+        assert run.place_at(layer, 2, 2, of="input") == (0, 0)
+        assert run.place_at(layer, 10, 17, of="input") == (4, 2)
+        assert run.place_at(layer, 24, 0, of="input") == (0, 5)
+    width, height = run.image.size
+    assert run.place_at("0", width - 1, 0) == (0, 5)
+    assert run.place_at("0", width // 2, height // 2) in ((2, 2), (3, 3), (2, 3), (3, 2))
+
+
+def test_values_do_not_depend_on_the_default_device_or_dtype() -> None:
+    run = run_of(lambda x: x)
+    plain = run.value("1", 3, 2, 5), run.receptive_field("1", 2, 5)
+    torch.set_default_device("meta")
+    torch.set_default_dtype(torch.float64)
+    try:
+        other = run_again(run)
+        assert (other.value("1", 3, 2, 5), other.receptive_field("1", 2, 5)) == plain
+        assert other.channels_in("1", (0, 0, 9, 9), of="input").places[:9, :9].all()
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+
+
+def run_again(run: Run) -> Run:
+    """The same run with nothing kept of what was asked before."""
+    return replace(run, activations=tuple(replace(a) for a in run.activations))
 
 
 # ── The photo
