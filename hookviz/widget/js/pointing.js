@@ -455,7 +455,7 @@ export function pointing(root, model, send, cleanup) {
   }
   /** @param {HTMLElement} at */
   function leave(at) {
-    const dialog = [...root.querySelectorAll('[role="dialog"]')].some((box) => !(/** @type {HTMLElement} */ (box).hidden));
+    const dialog = [...root.querySelectorAll('[role$="dialog"]')].some((box) => !(/** @type {HTMLElement} */ (box).hidden));
     if (dialog || at.closest?.("input, textarea, select")) return false;
     if (drag) drag = null;
     else if (pin()) send({ type: "unpin" });
