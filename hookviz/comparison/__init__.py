@@ -44,8 +44,9 @@ def compare(
               kept. Of two pairs the first keeps its values until the second has run. A model
               given by name or function is let go after its run.
         b: Likewise.
-        layers: "*" for all; else names, globs, compiled expressions or, where a model is at hand,
-            any selectors of `hookviz.capture.select_layers`.
+        layers: "*" for all, the output of the model itself included; else names, globs, compiled
+            expressions or, where a model is at hand, any selectors of
+            `hookviz.capture.select_layers`.
         match: Which layers belong together: "name", "order" (of execution: layers of the same
             type and number of channels that follow each other on both sides), or a mapping from
             layers of a to layers of b. None is by name, or by order where less than half of the

@@ -112,7 +112,9 @@ class Comparing:
         value = self._streamed.read(record)
         self._calls[record.layer] = max(self._calls.get(record.layer, 0), record.calls)
         partners = self._partners(key)
-        if not partners:
+        # Of a run that was asked for "*", the output of the model itself may be missing.
+        unasked = not record.layer and self._layers == "*" and not self._streamed.holds
+        if not partners and not unasked:
             self._alone.append(stored)
         for partner in partners:
             held = self._source.read(self._there[partner])

@@ -90,7 +90,7 @@ class Comparison:
         for name, labels in (("a", self.only_a), ("b", self.only_b)):
             if labels:
                 lines.append(f"only in {name}: {names_text(labels)}")
-        if skipped := [layer for layer in self.layers if layer.reason and not layer.parted]:
+        if skipped := [layer for layer in self.layers if layer.reason and not layer.shape_mismatch]:
             lines.append(
                 f"not compared: {names_text([layer.label for layer in skipped])}: "
                 f"{skipped[0].reason}"
@@ -102,10 +102,10 @@ class Comparison:
         if first is not None:
             bound = first.tolerance if tol is None else tol
             what = f"First difference: {first.label} ({first.type})"
-            if first.parted:
+            if first.shape_mismatch:
                 return f"{what}: {first.reason}"
-            if first.strange:
-                return f"{what}: {first.strange} values are NaN or infinite in one of the two."
+            if first.mismatched:
+                return f"{what}: {first.mismatched} values are NaN or infinite in one of the two."
             return (
                 f"{what}, {first.relative:.2g} of its largest magnitude at {first.place}, beyond "
                 f"the tolerance of {bound:.2g}."
@@ -409,7 +409,7 @@ def _cells(layer: LayerDifference, tol: float | None) -> tuple[str, ...]:
         "–" if math.isnan(value) else f"{value:.6f}" for value in (layer.cosine, layer.correlation)
     ]
     said = layer.verdict(tol)
-    said += f": {layer.strange} values not finite" if layer.strange else ""
+    said += f": {layer.mismatched} values not finite" if layer.mismatched else ""
     said += "".join(f"; {text}" for text in (layer.reason, layer.note) if text)
     return (
         layer.label,

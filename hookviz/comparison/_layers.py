@@ -53,14 +53,14 @@ class LayerDifference:
         relative: ``max_abs`` over the largest magnitude of either tensor, 0 to 2; likewise.
         cosine: Cosine similarity, −1 to 1; NaN where a tensor is zero everywhere.
         correlation: Pearson's correlation, −1 to 1; NaN where a tensor is constant.
-        strange: Values that are NaN or infinite in one of the two and not alike in the other.
-        place: Index of the first strange value, else of the largest difference, one number per
+        mismatched: Values that are NaN or infinite in one of the two and not alike in the other.
+        place: Index of the first mismatched value, else of the largest difference, one number per
             axis of the tensor (of (sample, channel, row, column) on a coarser grid); None where
             nothing differs.
         tolerance: The default bound of ``relative``: what rounding explains.
         note: How the two were made comparable; "" where nothing was done.
         reason: Why they cannot be compared; "" where they were.
-        parted: They cannot be compared because their shapes do not allow it.
+        shape_mismatch: They cannot be compared because their shapes do not allow it.
         label: The layer with its call and leaf where there are several, as people read it; both
             where a and b differ in it.
     """
@@ -81,28 +81,28 @@ class LayerDifference:
     relative: float
     cosine: float
     correlation: float
-    strange: int
+    mismatched: int
     place: tuple[int, ...] | None
     tolerance: float
     note: str
     reason: str
-    parted: bool
+    shape_mismatch: bool
     label: str = ""
 
     def beyond(self, tol: float | None = None) -> bool:
         """Whether the difference is larger than a tolerance.
 
         Args:
-            tol: Bound of ``relative``; None is ``tolerance``. Strange values and shapes that do
+            tol: Bound of ``relative``; None is ``tolerance``. Mismatched values and shapes that do
                 not match are beyond any.
         """
         bound = self.tolerance if tol is None else tol
-        return self.strange > 0 or self.parted or self.relative > bound
+        return self.mismatched > 0 or self.shape_mismatch or self.relative > bound
 
     @property
     def same(self) -> bool:
         """Whether every value is the same in both."""
-        return not self.reason and self.strange == 0 and not self.max_abs > 0
+        return not self.reason and self.mismatched == 0 and not self.max_abs > 0
 
     def verdict(self, tol: float | None = None) -> str:
         """In a word: "same", "rounding" (or "within" ``tol``), "differs" or "not compared"."""
@@ -154,15 +154,15 @@ def measure(a: Activation, b: Activation, sizes: tuple[Size, Size]) -> LayerDiff
         The numbers, or the reason why there are none; nothing is raised for a tensor that cannot
         be read. Its tolerance is not known yet.
     """
-    numbers, note, reason, parted = None, "", "", False
+    numbers, note, reason, shape_mismatch = None, "", "", False
     try:
         one, other = dense(a.tensor), dense(b.tensor)
         if one.shape != other.shape:
-            parted = True
+            shape_mismatch = True
             one, other, note = _on_one_grid(a, b, sizes)
-            parted = False
+            shape_mismatch = False
         numbers = compare_tensors(one, other)
-        note = note or ("no values" if numbers.count == 0 and not numbers.strange else "")
+        note = note or ("no values" if numbers.count == 0 and not numbers.mismatched else "")
     except HookvizError as error:
         reason = error.message
     except (RuntimeError, TypeError, ValueError) as error:
@@ -175,8 +175,8 @@ def measure(a: Activation, b: Activation, sizes: tuple[Size, Size]) -> LayerDiff
         dtype=str(a.tensor.dtype).removeprefix("torch."),
         other_dtype=str(b.tensor.dtype).removeprefix("torch."),
         max_abs=found.max_abs, mean_abs=found.mean_abs, relative=found.relative,
-        cosine=found.cosine, correlation=found.correlation, strange=found.strange,
-        place=found.place, tolerance=0.0, note=note, reason=reason, parted=parted,
+        cosine=found.cosine, correlation=found.correlation, mismatched=found.mismatched,
+        place=found.place, tolerance=0.0, note=note, reason=reason, shape_mismatch=shape_mismatch,
         label=both_labels(a, b),
     )  # fmt: skip
 

@@ -1,8 +1,8 @@
 """How far two tensors are apart: a few numbers, in float64, piece by piece.
 
 The rules: Differences are taken where both values are finite. NaN beside NaN and an infinity beside
-the same infinity are alike; any other value that is not finite in one of the two is *strange*, and
-strange values are beyond every tolerance. Complex values differ by the magnitude of their
+the same infinity are alike; any other value that is not finite in one of the two is *mismatched*,
+and mismatched values are beyond every tolerance. Complex values differ by the magnitude of their
 difference; integers are subtracted as integers.
 
 No copy of a whole tensor is made unless its memory is not in the order of its axes.
@@ -28,7 +28,7 @@ class Numbers:
 
     Attributes:
         count: Values compared: those that are finite in both.
-        strange: Values that are not finite in one of the two and not alike.
+        mismatched: Values that are not finite in one of the two and not alike.
         max_abs: Largest absolute difference, in the activation's units; NaN where ``count`` is 0.
         mean_abs: Mean absolute difference; likewise.
         magnitude: Largest magnitude of either tensor, finite values alone.
@@ -36,12 +36,12 @@ class Numbers:
             values the real part.
         correlation: Pearson's correlation, −1 to 1; NaN where either tensor is constant. Of
             complex values the real part.
-        place: Index of the first strange value, else of the largest difference, one number for
+        place: Index of the first mismatched value, else of the largest difference, one number for
             each axis; None where nothing differs.
     """
 
     count: int
-    strange: int
+    mismatched: int
     max_abs: float
     mean_abs: float
     magnitude: float
@@ -118,7 +118,7 @@ class _Sums:
 
     def __init__(self, unit_a: float, unit_b: float) -> None:
         self.units = (unit_a, unit_b)
-        self.seen = self.count = self.strange = 0
+        self.seen = self.count = self.mismatched = 0
         self.largest = self.total = self.magnitude = 0.0
         self.at: int | None = None
         self.dots = [0.0, 0.0, 0.0]  # aa, bb, ab
@@ -136,15 +136,15 @@ class _Sums:
         finite = None
         if not math.isfinite((a.abs() + b.abs()).amax().item()):
             finite = a.isfinite() & b.isfinite()
-            strange = ~(finite | (a == b) | (a.isnan() & b.isnan()))
-            if not self.strange and strange.any():
-                self.at = self.seen + int(strange.to(torch.uint8).argmax())
-            self.strange += int(strange.sum())
+            mismatched = ~(finite | (a == b) | (a.isnan() & b.isnan()))
+            if not self.mismatched and mismatched.any():
+                self.at = self.seen + int(mismatched.to(torch.uint8).argmax())
+            self.mismatched += int(mismatched.sum())
             a, b, distance = (torch.where(finite, values, 0.0) for values in (a, b, distance))
         largest, at = (part.item() for part in distance.max(0))
         if largest > self.largest:
             self.largest = largest
-            if not self.strange:
+            if not self.mismatched:
                 self.at = self.seen + int(at)
         sizes = torch.stack((distance.sum(), a.abs().amax(), b.abs().amax())).tolist()
         self.total += sizes[0]
@@ -180,7 +180,7 @@ class _Sums:
         nothing = self.count == 0
         return Numbers(
             count=self.count,
-            strange=self.strange,
+            mismatched=self.mismatched,
             max_abs=math.nan if nothing else self.largest,
             mean_abs=math.nan if nothing else self.total / self.count,
             magnitude=self.magnitude,

@@ -207,7 +207,9 @@ class PlannedSide(Side):
 
     def _run(self, layers: Any, *, last: bool = True, **options: Any) -> Run:
         try:
-            run = run_model(self._model(), self._picture, layers, **options)
+            # A glob leaves out the model itself, whose output is what counts in the end.
+            wanted = (lambda *_: True) if layers == "*" else layers
+            run = run_model(self._model(), self._picture, wanted, **options)
         finally:
             self._loaded = None if last else self._loaded
         self.words = _words(run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
-from hookviz.run._reach import NONE, CannotFollow, Following, Reach, of_input
+from hookviz.run._reach import NONE, CannotFollow, Following, Leaving, Reach, of_input
 from hookviz.run._reach_rules import RULES
 
 Key: TypeAlias = tuple[str, int, str, str]
@@ -38,6 +38,7 @@ class LayerReach:
         edges_known: Whether boxes could be continued beyond the input's edges.
         events: Where values began to depend on every pixel: (layer, operation).
         unions: Operations before it that could not be followed closely: (layer, operation).
+        numbers: Layers before it that took single numbers out of tensors.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +46,7 @@ class LayerReach:
     edges_known: bool
     events: tuple[tuple[str, str], ...]
     unions: tuple[tuple[str, str], ...]
+    numbers: tuple[str, ...]
 
 
 _Fields: TypeAlias = dict[Key, LayerReach]
@@ -151,7 +153,7 @@ def _forward(
             # The activation is a copy, made while the operations were followed.
             found[key_of(a)] = LayerReach(
                 a.shape, mode.get(a.tensor), mode.edges_known,
-                tuple(mode.events), tuple(mode.unions),
+                tuple(mode.events), tuple(mode.unions), tuple(mode.numbers),
             )  # fmt: skip
 
         capture = Capture(
@@ -159,7 +161,8 @@ def _forward(
             on_activation=arrived,
         )  # fmt: skip
         fed = replace(model, module=twin)
-        with capture, mode:
+        leaving = Leaving(mode) if values else nullcontext()
+        with capture, mode, leaving:
             mode.set(tensor, of_input(tensor))
             args, kwargs = feed(fed, tensor)
             capture.run(*args, **kwargs)
@@ -172,6 +175,8 @@ def _names(module: nn.Module) -> Iterator[Callable[[], str]]:
     stack = [""]
     handles = []
     for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            continue  # takes no hooks
 
         def enter(*_: Any, name: str = name) -> None:
             stack.append(name)

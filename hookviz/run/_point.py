@@ -329,6 +329,9 @@ def receptive_field(
         notes.append(f"The whole image: {_layer(layer)} {_reason(name)}.")
     elif whole:
         notes.append("The whole image.")
+    if reach.numbers and not whole:
+        layer = _layer(reach.numbers[0])
+        notes.append(f"What {layer} computes from single numbers in Python is not counted.")
     touches = seen[0] == 0 or seen[1] == 0 or seen[2] == width or seen[3] == height
     if not reach.edges_known and touches and event is None:
         notes.append("How much of it lies beyond the edges of the input is not known.")

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -196,6 +197,8 @@ class Following(TorchDispatchMode):  # type: ignore[no-untyped-call]
             pixel.
         unions: Operations that could not even be tried, with the layer: all that they give was
             taken to depend on all that they read.
+        numbers: Layers that took single numbers out of tensors: what becomes of these in Python is
+            not followed.
     """
 
     def __init__(
@@ -211,6 +214,7 @@ class Following(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.edges_known = True
         self.events: list[tuple[str, str]] = []
         self.unions: list[tuple[str, str]] = []
+        self.numbers: list[str] = []
 
     def get(self, tensor: Tensor) -> Reach | None:
         """The boxes of a tensor; None where it does not depend on the input."""
@@ -276,6 +280,28 @@ class Following(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def weight(self, tensor: Tensor) -> Tensor | None:
         """The values of a weight, where they can be read."""
         return self._weights.get(id(tensor)) if tensor.is_meta else tensor
+
+
+class Leaving(TorchFunctionMode):
+    """While it is open, values that leave torch for NumPy or a list end the forward.
+
+    Args:
+        following: Knows which values depend on the input.
+    """
+
+    def __init__(self, following: Following) -> None:
+        super().__init__()
+        self._following = following
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        leaves = name in ("numpy", "__array__", "tolist", "__dlpack__")
+        if leaves and self._following.get(args[0]) is not None:
+            where = self._following.where()
+            raise CannotFollow(f"in '{where}' its values leave torch ({name})")
+        return func(*args, **(kwargs or {}))
 
 
 class Operation:
@@ -347,6 +373,8 @@ class Operation:
     def results(self) -> Iterator[tuple[Tensor, Reach | None]]:
         """Each tensor that the operation gave or wrote, with its boxes."""
         fresh = self.name in _FRESH or self.name.endswith("_like") or self.name.startswith("new_")
+        if self.reads and self.name == "_local_scalar_dense":
+            self.mode.numbers.append(self.mode.where())
         if not self.reads or fresh or not self._given:
             yield from ((t, None) for t in self.written)
             return
@@ -441,50 +469,47 @@ class Operation:
         read = {id(t): t for t in values if id(t) in self.reads}
         if any(t.is_meta and id(t) not in read for t in values):
             raise CannotFollow(f"{self.name} has to be tried", values=True)
-        floating = all(t.is_floating_point() for t in (self.out, *read.values()))
+        source, *others = read.values()
         # Of several one may be an index, with which an operation would leave its memory.
-        if self.written or not floating or len(read) > 1:
+        if (
+            others
+            or self.written
+            or not (source.is_floating_point() and self.out.is_floating_point())
+        ):
             return None
         generator = torch.Generator("cpu").manual_seed(0)
+        device = "cpu" if source.is_meta else source.device
+        plain, other = (
+            torch.randn(source.shape, generator=generator).mul(scale).to(device, source.dtype)
+            for scale in (1, 3)
+        )
 
-        def noise(t: Tensor, scale: float) -> Tensor:
-            drawn = torch.randn(t.shape, generator=generator) * scale
-            return drawn.to("cpu" if t.is_meta else t.device, t.dtype)
-
-        base = {key: noise(t, 1) for key, t in read.items()}
-        other = {key: noise(t, 3) for key, t in read.items()}
-
-        def call(swap: dict[int, Tensor]) -> Tensor:
-            args, kwargs = tree_map(lambda v: swap.get(id(v), v), self._call)
+        def call(values: Tensor) -> Tensor:
+            args, kwargs = tree_map(lambda v: values if v is source else v, self._call)
             found: Tensor = tree_leaves(self.func(*args, **kwargs))[0]
             return found
 
+        start = call(plain)
         begin = time.perf_counter()
-        start = call(base)
+        call(other)
         each = time.perf_counter() - begin
+        planes = [plane for part in self.reads[id(source)].parts for plane in part]
+        levels = [sorted(set(plane.flatten().tolist()) - {NONE}) for plane in planes]
+        if sum(map(len, levels)) * each > _LONGEST_TRIAL:
+            return None
         self.mode.edges_known = False
-        parts = []
-        for part, count in enumerate(PLANES):
-            planes = []
-            for plane in range(count):
-                lines = {key: r.parts[part][plane] for key, r in self.reads.items()}
-                levels = {v for line in lines.values() for v in line.flatten().tolist()} - {NONE}
-                if len(levels) * each > _LONGEST_TRIAL:
-                    return None
-                found = torch.full(self.out.shape, NONE)
-                for level in sorted(levels):
-                    swap = {
-                        key: torch.where((lines[key] >= level).to(plain.device), other[key], plain)
-                        for key, plain in base.items()
-                    }
-                    found[(call(swap) != start).cpu()] = level
-                planes.append(found)
-            parts.append(compact(torch.stack(planes)))
-        return Reach.of(parts)
+        found = []
+        for plane, thresholds in zip(planes, levels, strict=True):
+            most = torch.full(self.out.shape, NONE)
+            for level in thresholds:
+                changed = call(torch.where((plane >= level).to(device), other, plain))
+                most[(changed != start).cpu()] = level
+            found.append(most)
+        return Reach.of(compact(torch.stack(p)) for p in (found[:4], found[4:8], found[8:]))
 
 
-_LONGEST_TRIAL = 2.0
-"""Seconds that the calls for one side of the boxes may take."""
+_LONGEST_TRIAL = 20.0
+"""Seconds that all calls may take."""
 _FRESH = {
     "zero", "fill", "uniform", "random", "exponential", "zeros", "ones", "full", "empty", "rand",
     "randn", "arange", "set", "resize", "cauchy", "geometric", "log_normal",

@@ -301,16 +301,25 @@ def _on_axis(
             everywhere.
     """
     step = reach.steps.get(axis)
+    # Where a window lies in the padding altogether, nothing is read: 0 or −inf.
+    alive = act(
+        lambda before, after: F.pad(torch.zeros(1, size), (before, after), value=NONE), True
+    )
+    full = bool((alive > NONE).all())
 
     def part(p: Tensor, which: int) -> Tensor:
-        if p.shape[axis] == 1 and size > 1:
-            return p
         line = p.movedim(axis, -1)
         real, free = line[: min(2, len(line))], line[2:]
-        found = [act(lambda before, after: F.pad(real, (before, after), value=NONE), True)]
-        if len(free):
-            moves = None if step is None else step[which]
-            found.append(act(lambda b, a: _extended(op, free, b, a, moves), False))
+        constant = line.shape[-1] == 1 < size
+        if constant and full:
+            return p
+        if constant:
+            found = [real + alive[0], free.expand(*free.shape[:-1], alive.shape[-1])]
+        else:
+            found = [act(lambda before, after: F.pad(real, (before, after), value=NONE), True)]
+            if len(free):
+                moves = None if step is None else step[which]
+                found.append(act(lambda b, a: _extended(op, free, b, a, moves), False))
         return torch.cat(found).movedim(-1, axis)
 
     steps = dict(reach.steps)
@@ -424,7 +433,7 @@ def _convolved(op: Operation) -> Reach:
         for axis in range(-spatial, 0):
             sizes = (source.shape[axis], out.shape[axis])
             one = slide(op, one, axis, sizes, *(n[axis] for n in numbers), tap[axis])
-        found.append(_agreed(one))
+        found.append(one)
     return op.joined((source, union(found)))
 
 
@@ -437,16 +446,6 @@ def _taps(weight: Tensor | None, kernel: list[int]) -> list[list[int]] | None:
         return None
     found: list[list[int]] = there.nonzero().tolist()
     return found
-
-
-def _agreed(reach: Reach) -> Reach:
-    """Values whose rows lie in the padding depend on no column either, and the other way round."""
-    rows, columns, mixed = reach.parts
-    if bool((rows > NONE).all()) and bool((columns > NONE).all()):
-        return reach
-    there = (rows > NONE) & (columns > NONE)
-    parts = (rows.where(there, NONE), columns.where(there, NONE), mixed.where(there[:1], NONE))
-    return Reach.of(parts, reach.steps)
 
 
 _POOLS = [f"{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3)]
@@ -466,7 +465,7 @@ def _pooled(op: Operation) -> Reach:
         sizes = (op.source.shape[axis], op.out.shape[axis])
         numbers = (n[axis] for n in (kernel, stride, padding, dilation))
         reach = _slid(op, reach, axis, sizes, *numbers)
-    return _agreed(reach)
+    return reach
 
 
 @_rule(" ".join(_SHARED))

@@ -185,6 +185,16 @@ def test_layers_of_other_names_are_matched_by_order(model, run, cat, changed) ->
     assert [e.other for e in again] == [e.other for e in found]
 
 
+def test_a_model_is_compared_with_its_export(model, run, cat) -> None:
+    a = run(model, cat)
+    program = torch.export.export(model.module, (a.input.tensor,)).module()
+    found = compare(a, (replace(model, module=program), cat))
+    assert [entry.label for entry in found] == ["(model)[maps]", "(model)[logits]"]
+    assert found.first_difference() is None
+    found = compare(hookviz.feature_maps(model, cat, "*"), (model, cat))
+    assert found.only_b == ()  # "*" of a run has no output of the model itself
+
+
 def test_layers_are_matched_by_a_mapping(model, run, cat) -> None:
     a = run(model, cat)
     found = compare(a, a, match={"conv": "down", "head": "head"})
@@ -292,7 +302,7 @@ def test_what_has_no_coarser_grid_differs_with_a_reason(shapes, module_type) -> 
         for shape in shapes
     ]
     (entry,) = compare(*records)
-    assert entry.parted
+    assert entry.shape_mismatch
     assert entry.beyond(1e9)
     text = "×".join(map(str, shapes[0]))
     assert text in entry.reason
@@ -305,7 +315,7 @@ def test_other_numbers_of_channels_are_where_models_part(cat) -> None:
     found = compare(a, b)
     first = found.first_difference(1e9)
     assert first.layer == "0"
-    assert first.parted
+    assert first.shape_mismatch
     assert "numbers of channels differ: a has shape 1×4×" in first.reason
     assert first.verdict() == "differs"
     assert "numbers of channels differ" in str(found)
@@ -351,7 +361,7 @@ def test_of_a_pair_never_more_than_one_tensor_is_held(model, cat, cup) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hookviz.comparison._comparing, "measure", watched)
         compare((model, cat), (model, cup), progress=alive)
-    assert len(sizes) == 5
+    assert len(sizes) == 7  # conv, down, head, relu twice, and the model's two outputs
     assert max(sizes) == 1
 
 

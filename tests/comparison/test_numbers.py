@@ -96,11 +96,11 @@ def test_different_dtypes_and_memory_orders_are_compared_by_value() -> None:
 def test_values_that_are_not_finite_are_alike_or_strange() -> None:
     a = torch.tensor([NAN, INF, -INF, 1.0, 5.0])
     entry = one(a, torch.tensor([NAN, INF, -INF, 2.0, 4.5]))
-    assert (entry.strange, entry.max_abs, entry.mean_abs, entry.place) == (0, 1.0, 0.75, (3,))
+    assert (entry.mismatched, entry.max_abs, entry.mean_abs, entry.place) == (0, 1.0, 0.75, (3,))
     assert entry.cosine == pytest.approx(by_numpy(np.array([1.0, 5.0]), np.array([2.0, 4.5]))[2])
     for changed in ([NAN, INF, INF, 2.0, 4.5], [0.0, INF, -INF, 2.0, 4.5], [NAN] * 5):
         entry = one(a, torch.tensor(changed))
-        assert entry.strange > 0
+        assert entry.mismatched > 0
         assert entry.place == (int(np.flatnonzero(~_alike(a.numpy(), np.array(changed)))[0]),)
         assert entry.beyond()
         assert entry.beyond(1e9)
@@ -117,7 +117,7 @@ def test_a_strange_value_in_a_late_piece_is_found() -> None:
     b[0, 5] = 2.0
     b[2, 7] = NAN
     entry = one(a, b)
-    assert (entry.strange, entry.place, entry.max_abs) == (1, (2, 7), 2.0)
+    assert (entry.mismatched, entry.place, entry.max_abs) == (1, (2, 7), 2.0)
 
 
 def test_nothing_to_compare_is_no_difference() -> None:
@@ -198,7 +198,7 @@ def test_any_float32_values(pairs: list[tuple[float, float]]) -> None:
     entry = one(torch.from_numpy(a), torch.from_numpy(b))
     finite = np.isfinite(a) & np.isfinite(b)
     with np.errstate(invalid="ignore"):
-        assert entry.strange == int((~_alike(a, b)).sum())
+        assert entry.mismatched == int((~_alike(a, b)).sum())
     if finite.any():
         apart = np.abs(b[finite].astype(np.float64) - a[finite].astype(np.float64))
         assert entry.max_abs == apart.max()

@@ -215,6 +215,10 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "padding around a kernel of one": lambda: nn.Sequential(
         conv(3, 3, 1, padding=1), conv(3, 2, 3)
     ),
+    "corners that read padding alone": lambda: nn.Sequential(
+        conv(3, 3, 3, padding=1, padding_mode="circular"), nn.AvgPool2d((7, 1)),
+        nn.ZeroPad2d((1, 0, 2, 0)), conv(3, 3, 2, padding=1),
+    ),
     "even kernels": lambda: nn.Sequential(conv(3, 3, 2, padding=1), conv(3, 3, 4, 3, 2)),
     "depthwise and grouped": lambda: nn.Sequential(
         conv(3, 6, 3, groups=3), conv(6, 6, (1, 3), groups=6), conv(6, 4, 1, groups=2)
@@ -455,6 +459,32 @@ def test_a_forward_that_looks_at_values_is_followed_on_a_copy() -> None:
     seen = net.seen.clone()
     assert run.receptive_field("conv", 5, 5).box == (4, 4, 7, 7)
     assert torch.equal(net.seen, seen)
+
+
+def test_what_leaves_torch_is_not_said_to_depend_on_nothing() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), Fn(lambda x: torch.from_numpy(x.numpy() * 2)))
+    with pytest.raises(HookvizError, match=r"in '1' its values leave torch \(numpy\)"):
+        fields(net, "1", (12, 12))(3, 3)
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), Fn(lambda x: x / x.max().item()))
+    field = fields(net, "1", (12, 12))(3, 3)
+    assert field.size == (3, 3)
+    assert "'1' computes from single numbers in Python is not counted" in field.note
+
+
+@torch.library.custom_op("hookviz_tests::blurred", mutates_args=())
+def blurred(x: Tensor) -> Tensor:
+    return F.avg_pool2d(x, 3, 1, 1)
+
+
+def test_an_operation_that_nobody_described_is_tried() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 3, 3), Fn(torch.ops.hookviz_tests.blurred))
+    assert fields(net, "1", (16, 16))(5, 5).box == (4, 4, 9, 9)
+
+
+def test_constants_depend_on_no_pixel() -> None:
+    field = fields(nn.Sequential(Fn(torch.ones_like), nn.Conv2d(3, 3, 3)), "1", (12, 12))(3, 3)
+    assert (field.box, field.seen, field.image_box, field.size) == (None, None, None, (0, 0))
+    assert "depends on no pixel" in field.note
 
 
 def test_a_field_is_asked_of_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
