@@ -222,8 +222,8 @@ export function pointing(root, model, send, cleanup) {
     const at = onCard(wanted.key, tiles) ?? { y: Math.floor(tiles.rows / 2), x: Math.floor(tiles.cols / 2) };
     const place = { key: wanted.key, which: "", channel: wanted.channel, y: at.y, x: at.x, rows: tiles.rows, cols: tiles.cols, image: tiles.image };
     wanted = null;
-    img.focus({ preventScroll: true });
     moveTo(place, true);
+    img.focus({ preventScroll: true });
     reveal = true;
   }
   /** The pinned place on a card. @param {string} key @param {Tiles} tiles */
