@@ -303,7 +303,8 @@ class Comparison:
             folder: Where the new folder is made; created where missing.
             name: The new folder's name; time, models and images where None.
             what: Parts of an export as in `Run.export`: "grids" (a, b and the difference), "svg",
-                "pdf", "channels" (the difference, 1 pixel per activation), "contact".
+                "pdf", "channels" (the difference, 1 pixel per activation), "contact", "page" (the
+                difference with its values).
             **choices: See `hookviz.export.write_export`: ``layers`` (whose figures; () is none),
                 ``options`` … Unless they say otherwise, channels that differ most come first and
                 a grid's first page is written alone.

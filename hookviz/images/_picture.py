@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from PIL import Image
 
@@ -27,6 +27,9 @@ class Picture:
             was read.
         source_size: Width and height of the source, before it was turned upright.
         notes: What was done to the image, one sentence each; empty where nothing was.
+        path: Absolute path of the file that was read; "" where it came without one.
+        data: The source's bytes where they came without a path (an upload), so that it can be read
+            again; b"" for files, PIL images, arrays and tensors.
     """
 
     image: Image.Image
@@ -35,6 +38,8 @@ class Picture:
     format: str
     source_size: tuple[int, int]
     notes: tuple[str, ...] = ()
+    path: str = ""
+    data: bytes = field(default=b"", repr=False)
 
     @property
     def size(self) -> tuple[int, int]:

@@ -92,7 +92,10 @@ def read_image(
     if isinstance(source, Image.Image):
         return warnings_as_notes(lambda: _from_image(source, name, max_pixels))
     data, label = _bytes_of(source, name, max_bytes)
-    return warnings_as_notes(lambda: _from_bytes(data, label, max_pixels))
+    picture = warnings_as_notes(lambda: _from_bytes(data, label, max_pixels))
+    if isinstance(source, (str, os.PathLike)):
+        return replace(picture, path=str(_path(os.fspath(source)).absolute()))
+    return replace(picture, data=data)
 
 
 def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str]:
@@ -102,8 +105,7 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
         _check_bytes(count, label, max_bytes)
         return bytes(source), label
     if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        return _file_bytes(os.fsdecode(path), name, max_bytes)
+        return _file_bytes(os.fsdecode(os.fspath(source)), name, max_bytes)
     if callable(getattr(source, "read", None)):
         return _stream_bytes(source, name, max_bytes)
     if (upload := _uploaded_file(source)) is not None:
@@ -114,6 +116,10 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
     )
 
 
+def _path(path: str | bytes) -> Path:
+    return Path(os.fsdecode(path)).expanduser()
+
+
 def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str]:
     label = clean_name(name or path)
     if path.lower().startswith(("http://", "https://", "ftp://", "data:", "s3://")):
@@ -122,7 +128,7 @@ def _file_bytes(path: str, name: str | None, max_bytes: int) -> tuple[bytes, str
             f"'{label}' is an address, and hookviz reads files.",
             remedy="Decode it with base64 first." if inside else "Download the image first.",
         )
-    file = Path(path).expanduser()
+    file = _path(path)
     try:
         found = file.stat()
         if not stat.S_ISREG(found.st_mode):

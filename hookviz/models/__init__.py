@@ -14,7 +14,7 @@ from hookviz.models._load import (
     load_model,
     load_recorded,
 )
-from hookviz.models._loaded_model import LoadedModel, ModelSource
+from hookviz.models._loaded_model import LoadedModel, ModelSource, Recipe
 from hookviz.models._model_inputs import expected_input, feed
 from hookviz.models._modules import choose_device, out_of_memory
 from hookviz.models._predictions import Predictions, describe, predictions
@@ -26,6 +26,7 @@ __all__ = [
     "LoadedModel",
     "ModelSource",
     "Predictions",
+    "Recipe",
     "bundled_weights_ok",
     "cache_folder",
     "cached_weights",

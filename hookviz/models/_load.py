@@ -15,8 +15,15 @@ from torch import nn
 
 from hookviz.errors import HookvizError, ImageError, ModelError, did_you_mean
 from hookviz.images import Preprocessing
+from hookviz.models._checkpoint import expanded, is_path
 from hookviz.models._checkpoint_file import CheckpointFile
-from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
+from hookviz.models._loaded_model import (
+    LoadedModel,
+    ModelSource,
+    Recipe,
+    Request,
+    WeightsInfo,
+)
 from hookviz.models._modules import choose_device, plain_torch
 from hookviz.models._own_module import OwnModule
 from hookviz.models._timm import Timm
@@ -107,11 +114,36 @@ def load_model(
         choose_device(device)  # an unknown device is said before anything is downloaded
     with plain_torch():
         if loaded is None:
-            loaded = _source(own).load(own, request)
+            source = _source(own)
+            loaded = source.load(own, request)
+            loaded = replace(loaded, recipe=_recipe(own, source, request, loaded))
         loaded = loaded.to(loaded.device if in_place else device, chosen_dtype)
     given = {"name": name or None, "preprocess": preprocess, "categories": categories}
     changes = {key: value for key, value in given.items() if value is not None}
     return replace(loaded, **changes) if changes else loaded
+
+
+def _recipe(own: object, source: ModelSource, request: Request, loaded: LoadedModel) -> Recipe:
+    module = isinstance(own, nn.Module)
+    weights = request.weights
+    if is_path(weights):
+        weights = str(expanded(weights).absolute())
+    elif request.word == "none":
+        weights = None
+    else:
+        weights = (None if module else source.recall(loaded.weights)) or "auto"
+    path = isinstance(source, CheckpointFile)
+    named = str(expanded(str(own).strip()).absolute()) if path else loaded.name
+    return Recipe(
+        model=None if module else named,
+        weights=weights,
+        own_weights=isinstance(request.weights, Mapping),
+        num_classes=request.num_classes,
+        strict=request.strict,
+        name=loaded.name,
+        preprocess=loaded.preprocess,
+        categories=loaded.categories,
+    )
 
 
 def _source(model: object) -> ModelSource:

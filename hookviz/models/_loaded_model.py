@@ -44,6 +44,32 @@ def task_of(package: str) -> Task:
 
 
 @dataclass(frozen=True, eq=False)
+class Recipe:
+    """How `load_model` made a model, as far as that can be written down.
+
+    Attributes:
+        model: Its name, or a checkpoint's absolute path; None for a module of the user's.
+        weights: What ``weights=…`` takes to get the same again: "auto", a name of the library's, a
+            file's absolute path, None for untrained ones.
+        own_weights: Whether they are a state dict of the user's, which no text names.
+        num_classes: As it was asked for.
+        strict: As it was asked for.
+        name: The model's name as its source gave it, before the caller changed it.
+        preprocess: Its preprocessing, likewise.
+        categories: Its class names, likewise.
+    """
+
+    model: str | None
+    weights: str | None
+    own_weights: bool
+    num_classes: int | None
+    strict: bool
+    name: str
+    preprocess: Any
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class LoadedModel:
     """A model with its weights, its preprocessing and its class names.
 
@@ -67,6 +93,7 @@ class LoadedModel:
             are not on this machine; loading ``weights="DEFAULT"`` gets them.
         report: What the user's checkpoint matched; None for other weights.
         passed_in: True where the module is the user's own object, which is never changed.
+        recipe: How `load_model` made it; None where it did not.
     """
 
     module: nn.Module
@@ -83,6 +110,7 @@ class LoadedModel:
     partial: bool = False
     report: WeightsReport | None = None
     passed_in: bool = False
+    recipe: Recipe | None = field(default=None, repr=False)
     _hash: dict[object, str] = field(default_factory=dict, repr=False)
 
     @property

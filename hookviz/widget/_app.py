@@ -26,6 +26,7 @@ class App(Protocol):
     image: Any
     run: Any
     device: str
+    why_not: str
     auto_run: bool
     export_result: Any
     pin: Any

@@ -22,6 +22,7 @@ from hookviz.render import GridOptions
 from hookviz.run import Run, has_filters, layer_weights
 from hookviz.widget._about import AboutLayer
 from hookviz.widget._app import Panel
+from hookviz.widget._as_python import python_of
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
@@ -216,6 +217,18 @@ class Explorer(Part):
             raise ExportError("There is nothing to export.", remedy="Run the model first.")
         return self.run.export(folder, **{"options": self.options, **options})
 
+    def as_python(self) -> str:
+        """The source of one cell that gives the same figures without the app.
+
+        Returns:
+            Python that ends with ``figures``, a dict with the labels of ``app.figures``. Where it
+            needs a module, an image or a file that no text can name, its first lines say so.
+
+        Raises:
+            HookvizError: Model, image or layers are not chosen yet.
+        """
+        return python_of(self)
+
     def open(self) -> None:
         """Brings the widget up, also after `close`.
 
@@ -266,7 +279,10 @@ class Explorer(Part):
         self.predictions = {}
         self.tree.show(None)
         self.show_model()
-        if image is not None and 3 * image.size[0] * image.size[1] > _IMAGE_BYTES_OF_A_CLOSED_APP:
+        if (
+            image is not None
+            and 3 * image.size[0] * image.size[1] + len(image.data) > _IMAGE_BYTES_OF_A_CLOSED_APP
+        ):
             self.image = None
         del model, image
         return_memory()
@@ -342,6 +358,7 @@ class Explorer(Part):
             "load": self.choosing.load,
             "device": self.choosing.move,
             "action": self._act,
+            "as-python": lambda: self.send({"type": "python", "text": self.as_python()}),
             "export": self.exporting.start,
             "zip": partial(self.exporting.start, zipped=True),
             "zip-piece": self.exporting.send_piece,

@@ -297,7 +297,9 @@ class ImageInput(Part):
 
 def _as_texts(steps: Preprocessing) -> dict[str, str]:
     """The values of `ImageInput.own` that come nearest to some preprocessing."""
-    height, width = steps.fitted("crop").crop or (224, 224)
+    height, width = 224, 224
+    with contextlib.suppress(ImageError):  # of a function that is called as it is, no size is known
+        height, width = steps.fitted("crop").crop or (224, 224)
     mean, std = (
         ", ".join(f"{value:g}" for value in (values[:1] if len(set(values)) == 1 else values))
         for values in (steps.mean, steps.std)

@@ -192,6 +192,45 @@ describe("app", () => {
     expect(part(el, "model-list").textContent).toBe("No matching model.");
     expect(part(el, "model-load").getAttribute("aria-disabled")).toBe("true");
   });
+  describe("Copy as Python", () => {
+    const asWritten = (write) => Object.defineProperty(navigator, "clipboard", { value: { writeText: write }, configurable: true });
+    test("puts the kernel's answer into the clipboard and says so", async () => {
+      const written = [];
+      asWritten(async (text) => void written.push(text));
+      model.hear({ type: "python", text: "asked by another view" });
+      await tick();
+      expect(written).toEqual([]);
+      part(el, "python").click();
+      expect(model.types()).toEqual(["as-python"]);
+      model.hear({ type: "python", text: "import hookviz\n" });
+      await tick();
+      expect(written).toEqual(["import hookviz\n"]);
+      expect(part(el, "copied").textContent).toContain("Copied");
+      expect(part(el, "python-dialog").hidden).toBe(true);
+      model.change({ why_not: "" });
+      expect(part(el, "copied").textContent).toBe("");
+    });
+    test("shows the text where the page may not write", async () => {
+      asWritten(() => Promise.reject(new Error("denied")));
+      part(el, "python").click();
+      model.hear({ type: "python", text: "import hookviz\n" });
+      await tick();
+      expect(part(el, "python-dialog").hidden).toBe(false);
+      expect(part(el, "python-text").value).toBe("import hookviz\n");
+      expect(document.activeElement).toBe(part(el, "python-text"));
+      part(el, "python-again").click();
+      await tick();
+      expect(part(el, "python-hint").textContent).toContain("Ctrl+C");
+      press(part(el, "python-text"), "Escape");
+      expect(part(el, "python-dialog").hidden).toBe(true);
+    });
+    test("is off with the reason while something is missing", () => {
+      model.change({ why_not: "Choose an image." });
+      part(el, "python").click();
+      expect(model.sent).toEqual([]);
+      expect(part(el, "python").title).toBe("Choose an image.");
+    });
+  });
   test("a large run is asked about", () => {
     model.hear({ type: "ask-large", question: "About 2 GB." });
     expect(part(el, "large-dialog").getAttribute("role")).toBe("alertdialog");

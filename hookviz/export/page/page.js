@@ -200,16 +200,21 @@ class LayerView {
     const { colors, flags } = tableOf(maps);
     draw(this.bar, (pixels) => pixels.set(colors));
     const faint = packed(DARK.matches ? PAGE.faint.dark : PAGE.faint.light)[0];
+    const color = (/** @type {number} */ at, /** @type {number[]} */ codes) => {
+      const parts = codes.map((code) => this.colorOf(maps, at, code));
+      const odd = Math.max(...parts.map((part) => part.flag));
+      const [red, green, blue] = parts.map((part) => part.level);
+      if (odd) return flags[odd];
+      if (codes.length > 1) return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+      return red < 0 ? faint : colors[red];
+    };
+    let known = new Uint32Array(65536); // colors of codes; 0 is not known yet
     this.canvases.forEach((canvas, at) => draw(canvas, (pixels) => {
+      if (maps.perChannel) known = new Uint32Array(65536);
       for (let place = 0; place < pixels.length; place++) {
-        const parts = this.codesAt(maps, at, place).map((code) => this.colorOf(maps, at, code));
-        const odd = Math.max(...parts.map((part) => part.flag));
-        if (odd) pixels[place] = flags[odd];
-        else if (parts.length === 1) pixels[place] = parts[0].level < 0 ? faint : colors[parts[0].level];
-        else {
-          const [red, green, blue] = parts.map((part) => part.level);
-          pixels[place] = ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
-        }
+        const codes = this.codesAt(maps, at, place);
+        pixels[place] = codes.length === 1 && known[codes[0]] ? known[codes[0]] : color(at, codes);
+        if (codes.length === 1) known[codes[0]] = pixels[place];
       }
     }));
   }
@@ -240,7 +245,8 @@ class LayerView {
    */
   codesAt({ planes, height, width }, at, place) {
     const codes = /** @type {Uint16Array} */ (this.codes);
-    return Array.from({ length: planes }, (_, plane) => codes[(at * planes + plane) * height * width + place]);
+    const [size, start] = [height * width, at * planes * height * width + place];
+    return planes === 1 ? [codes[start]] : [codes[start], codes[start + size], codes[start + 2 * size]];
   }
 
   /**

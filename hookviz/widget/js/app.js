@@ -7,6 +7,7 @@ import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, button, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
 import { pointing } from "./pointing.js";
+import { pythonCopy } from "./python_copy.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
 import { resultTabs } from "./tabs.js";
 import { weightsText } from "./wording.js";
@@ -47,10 +48,11 @@ export function renderApp({ model, el, host }) {
   const exporting = exportPanel(model, () => currentKey);
   const help = helpPanel(model.get("max_bytes") ?? 5e7);
   const large = largePanel(model);
-  const dialogs = [help, exporting, models, large];
+  const python = pythonCopy(model, cleanup, send, (text) => bar.said(text));
+  const dialogs = [help, exporting, models, large, python];
   const header = makeHeader({ send, openModels: () => models.open(), toggleHelp: () => help.toggle() });
   const light = statusLight();
-  const bar = runBar({ send, openExport: () => exporting.open() });
+  const bar = runBar({ send, openExport: () => exporting.open(), copyPython: () => python.ask() });
   const predictions = predictionBox(act);
   const alert = alertBox(act);
   header.el.insertBefore(light.el, header.help);
@@ -88,7 +90,7 @@ export function renderApp({ model, el, host }) {
     root.addEventListener(name, (/** @type {any} */ event) => {
       currentKey = cardKey(event) || currentKey;
       if (name === "mousedown" && openers.some((opener) => opener.contains(event.target))) return;
-      for (const dialog of [help, exporting, models]) {
+      for (const dialog of [help, exporting, models, python]) {
         if (!dialog.box.hidden && !dialog.box.contains(event.target)) dialog.close();
       }
     });

@@ -34,7 +34,7 @@ export function panel(what, ...inside) {
       event.stopPropagation();
       close();
     } else if (event.key === "Tab") {
-      const stops = [...box.querySelectorAll("button, input, select, summary, [tabindex='0']")].filter((stop) => !stop.closest("[hidden]"));
+      const stops = [...box.querySelectorAll("button, input, select, textarea, summary, [tabindex='0']")].filter((stop) => !stop.closest("[hidden]"));
       if (event.shiftKey) stops.reverse();
       if (focused(box) === stops.at(-1) || focused(box) === box) {
         event.preventDefault();

@@ -39,10 +39,10 @@ function countText({ done = 0, total = 0, unit = "" }) {
 }
 
 /**
- * Run, Cancel, progress and Export.
- * @param {{send: (message: any) => void, openExport: () => void}} app
+ * Run, Cancel, progress, Copy as Python and Export.
+ * @param {{send: (message: any) => void, openExport: () => void, copyPython: () => void}} app
  */
-export function runBar({ send, openExport }) {
+export function runBar({ send, openExport, copyPython }) {
   const run = button("run", start, { class: "hv-button hv-main hv-run" }, icon("play"), "Run");
   const cancel = button("cancel", () => isOff(cancel) || send({ type: "cancel" }), {}, "Cancel");
   const fill = h("span", { class: "hv-bar-fill" });
@@ -54,8 +54,10 @@ export function runBar({ send, openExport }) {
   auto.line.title = "Run after every change of layers or image";
   auto.line.classList.add("hv-auto");
   const opener = button("export-button", openExport, { "aria-haspopup": "dialog" }, icon("export"), "Export");
+  const python = button("python", () => isOff(python) || copyPython(), {}, icon("copy"), "Copy as Python");
+  const copied = h("span", { hv: "copied", class: "hv-copied", role: "status" });
   const el = h("div", { hv: "runbar", class: "hv-runbar", role: "group", "aria-label": "Run bar" },
-    run, cancel, bar, count, reason, auto.line, opener);
+    run, cancel, bar, count, reason, auto.line, copied, python, opener);
 
   function start() {
     if (!isOff(run)) send({ type: "run" });
@@ -83,10 +85,14 @@ export function runBar({ send, openExport }) {
     setText(count, text);
     setOff(run, busy || Boolean(why) || dead);
     setOff(cancel, !busy || status.state === "cancelling" || dead);
+    setOff(python, Boolean(why) || dead);
+    python.title = why || "The view as one cell that gives the same figures";
+    setText(copied, "");
     setText(reason, busy ? "" : why);
     run.title = why || "Run (Enter)";
   }
-  return { el, show, start, opener, cancel: () => cancel.click() };
+  const said = (/** @type {string} */ text) => setText(copied, text);
+  return { el, show, start, opener, said, cancel: () => cancel.click() };
 }
 
 /**
