@@ -276,7 +276,8 @@ class Explorer(Part):
             self._model_before = weakref.ref(model)
         self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
-        self.predictions = {}
+        self.pin, self.region, self.photo, self.predictions = {}, [], {}, {}
+        self.pointing = Pointing(self)
         self.tree.show(None)
         self.show_model()
         if (
