@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookviz.activation import Activation
+from hookviz.render import GridOptions
 from hookviz.widget._painting import NOWHERE, Origin
 
 _VERSIONS = itertools.count(1)
@@ -52,6 +53,7 @@ class Card:
         has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
         origin: Where the values come from.
+        drawn: What the picture that the page has was drawn with; None before there is one.
         version: Grows with every change of what is to be drawn. No two cards ever share one: a
             card that comes back is not mistaken for the one that went.
     """
@@ -71,6 +73,7 @@ class Card:
     has_filters: bool = False
     stale: bool = False
     origin: Origin = NOWHERE
+    drawn: GridOptions | None = None
     version: int = 0
 
     @property
@@ -102,6 +105,7 @@ class Card:
     def renew(self) -> None:
         """Makes the version grow: what is to be drawn has changed."""
         self.version = next(_VERSIONS)
+        self.drawn = None
 
     def take(self, leaves: dict[str, Activation]) -> None:
         """Takes newly captured tensors; the version grows where the picture has to."""

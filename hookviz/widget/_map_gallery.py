@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render import FOR_SOME_LAYERS, GridOptions
+from hookviz.render import FOR_SOME_LAYERS, GridOptions, Subject, fitted
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
 from hookviz.widget._painting import NOWHERE, Origin, PaintBox, Painted, draw_card
@@ -224,6 +224,31 @@ class MapGallery(Part):
             self._weights[card.layer] = self.weights_of(card.layer)
         return self._weights[card.layer]
 
+    def show_channel(self, key: str, channel: int) -> None:
+        """Turns a card to the page of its maps that shows a channel.
+
+        Args:
+            key: The card's key, "layer#call".
+            channel: The channel.
+
+        Raises:
+            RenderError: The view leaves that channel out; nothing is changed.
+        """
+        card = self._cards.get(key)
+        shown = None if card is None else card.activation
+        if card is None or shown is None:
+            raise RenderError(f"There is no card '{key}' with maps to show.")
+        facts = card.origin.facts
+        view = self.options.replace(page=0)
+        chosen, view, _ = fitted(view, lambda options: Subject(shown, options, facts).chosen)
+        if channel not in chosen:
+            raise RenderError(
+                f"The view leaves out channel {channel} of '{card.layer}'.",
+                remedy="Choose all channels, and show those that are zero everywhere.",
+            )
+        page = chosen.index(channel) // view.per_page
+        self._change(card, collapsed=False, statistics=False, filters=False, page=page)
+
     def pictures(self, count: int) -> list[bytes]:
         """The PNGs of the first ``count`` cards; of those that can be drawn."""
         painted = []
@@ -426,7 +451,7 @@ class MapGallery(Part):
             if painted is None:
                 self.send(message)
                 return
-            card.page = painted.facts["page"]
+            card.page, card.drawn = painted.facts["page"], painted.options
             note = {} if painted.refusal is None else {"note": problem(painted.refusal)}
             self.send({**message, **painted.facts, **note}, buffers=[painted.png])
             turned, self._turned = self._turned, ""

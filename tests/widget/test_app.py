@@ -503,7 +503,7 @@ class TestState:
         parts = (app, app.tree, app.image_input, app.gallery)
         state = json.dumps([{k: str(v) for k, v in p.get_state().items()} for p in parts])
         # Nearly all of it is the JavaScript and the style sheets of the four widgets.
-        assert len(state) < 156_000
+        assert len(state) < 176_000
         plain = [{k: str(v) for k, v in p.get_state().items() if k[0] != "_"} for p in parts]
         assert len(json.dumps(plain)) < 12_000
 
@@ -667,7 +667,7 @@ class TestPanels:
     def test_about_states_the_layer_in_use_before_and_after_a_run(
         self, app: Explorer, gallery_page: Any
     ) -> None:
-        about = app.parts[3]
+        about = app.parts[4]
         assert about.facts == []
         ready(app, "conv", "relu")
         facts = dict(about.facts)
