@@ -79,6 +79,7 @@ def explore(
             app.model = loaded
             if saved is not None:
                 saved.restore(app, ticks=layers is None)
+                app.running.sized = app.image_input.choice == "own"
             if layers is not None:
                 app.layers = layers
         if image is not None:

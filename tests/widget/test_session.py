@@ -20,6 +20,7 @@ from torch import nn
 import hookviz
 from hookviz.errors import ExportError, HookvizError, ImageError, LayerError
 from hookviz.images import read_image
+from hookviz.models import LoadedModel
 from hookviz.widget import Explorer
 
 
@@ -166,6 +167,20 @@ def test_a_model_that_no_file_holds_has_to_be_passed(
         explore(file)
     assert caught.value.remedy == "Pass it: explore(model, session=…)."
     assert explore(given, session=file).layers == [""]
+
+
+def test_a_size_of_ones_own_is_not_looked_for_again(
+    explore: Callable[..., Explorer], tmp_path: Path
+) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 26 * 26, 3))
+    model = LoadedModel(net, "digits", "as passed in", True, task="unknown", passed_in=True)
+    app = explore(model, hookviz.sample_image(), ["0"])
+    assert app.image_input.own["size"] == "28 × 28"
+    app.image_input.own = {**app.image_input.own, "mean": "0.13"}
+    file = app.save(tmp_path / "x.hookviz.json")
+    again = explore(model, session=file)
+    assert again.image_input.own == app.image_input.own
+    assert again.run is not None
 
 
 # ── what may be wrong with a file
