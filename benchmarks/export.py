@@ -3,6 +3,7 @@
     python -m benchmarks.export            832 channels of three layers of VGG16
     python -m benchmarks.export --all      every channel of all 31 layers of VGG16's features
     python -m benchmarks.export --repeat 9
+    python -m benchmarks.export --page     size of the HTML page of three layers, and its time
 
 Three ways write the same pictures, in turn, several times in one run; medians are printed.
 
@@ -31,7 +32,7 @@ from PIL.PngImagePlugin import PngInfo
 
 import hookviz
 from hookviz.activation import Activation
-from hookviz.export import RunFacts, read_png_facts, write_export
+from hookviz.export import RunFacts, page_size, read_png_facts, write_export
 from hookviz.export._png import LEVEL
 
 LAYERS = ("features.0", "features.14", "features.28")
@@ -69,11 +70,29 @@ class Floor:
             image.save(folder / name, "PNG", compress_level=LEVEL, pnginfo=info)
 
 
+def page(repeat: int) -> None:
+    """Prints how large the page of three layers of VGG16 is, and how long it takes."""
+    facts, activations = captured(("features.0", "features.10", "features.28"))
+    said, times = page_size(facts, activations), []
+    with tempfile.TemporaryDirectory() as place:
+        for _ in range(repeat):
+            start = time.perf_counter()
+            (path,) = write_export(facts, activations, place, what="page").files
+            times.append(time.perf_counter() - start)
+        size = path.stat().st_size
+    print(f"page: {size / 1e6:.2f} MB (said before: {said / 1e6:.2f} MB at most; the aim: 8 MB)")
+    print(f"      {statistics.median(times):.2f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--all", action="store_true", help="all layers instead of three")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--page", action="store_true", help="the HTML page instead")
     arguments = parser.parse_args()
+    if arguments.page:
+        page(arguments.repeat)
+        return
     facts, activations = captured(None if arguments.all else LAYERS)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)

@@ -206,7 +206,7 @@ def say(result: ExportResult) -> None:
     "--what",
     "parts",
     multiple=True,
-    help="Write this instead of grids and input; repeat it for several: page (one HTML file with "
+    help="Write this instead of PNGs; repeat it for several: page (one HTML file with "
     "the values of the maps), contact, input, grids, svg, pdf, channels, values.",
 )
 @click.option(
@@ -241,7 +241,10 @@ def maps(
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
-    what = {part.name for part in chosen_parts(parts)} if parts else {"input", *_parts(formats)}
+    what = {part.name for part in chosen_parts(parts)} if parts else {"input"}
+    asked = click.get_current_context().get_parameter_source("formats")
+    if not parts or asked is not click.core.ParameterSource.DEFAULT:
+        what |= _parts(formats)
     what |= {name for name, chosen in (("channels", channels), ("values", values)) if chosen}
     picture = read_image(image_source(image))
     loaded = load(model, weights, device)

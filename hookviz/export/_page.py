@@ -22,6 +22,7 @@ import base64
 import hashlib
 import io
 import json
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ _NEGINF, _POSINF, _NAN = 65_533, 65_534, 65_535
 _VALUES = 2_700_000
 _VALUES_OF_A_LAYER = 50_000
 _SMALLEST = 32  # rows or columns
-_PHOTO = 336  # pixels
+_PHOTO, _FIGURE = 336, 1200  # pixels
 # What else is in the page, at most: template, photo and facts; facts of a layer, of a map; figures.
 _BYTES, _BYTES_OF_A_LAYER, _BYTES_OF_A_MAP, _BYTES_OF_A_FIGURE = 520_000, 12_000, 100, 400_000
 _TEMPLATE = Path(__file__).parent / "page"
@@ -143,10 +144,11 @@ class _Layer:
     @property
     def most(self) -> int:
         """How many bytes of the page it takes at most."""
+        texts = _BYTES_OF_A_LAYER + 30 * len(self.item.activation.label)
         if not self.channels:
-            return _BYTES_OF_A_FIGURE + _BYTES_OF_A_LAYER
+            return texts + _BYTES_OF_A_FIGURE
         packed = 2 * self.values * 1.001 + 100
-        return int(packed * 4 / 3) + self.channels * _BYTES_OF_A_MAP + _BYTES_OF_A_LAYER
+        return texts + int(packed * 4 / 3) + self.channels * _BYTES_OF_A_MAP
 
 
 def _values_of_map(item: Item, factor: int) -> int:
@@ -213,7 +215,7 @@ def _reduced(values: Tensor, factor: int, shrink: str) -> Tensor:
     good = torch.where(finite, values, 0.0)
     unit = float(good.abs().max()) or 1.0
     mean = pooled(good / unit) / pooled(finite.double()) * unit
-    rank = (values == -torch.inf) + 2.0 * (values == torch.inf) + 3.0 * values.isnan()
+    rank = (values == -torch.inf).double() + 2.0 * (values == torch.inf) + 3.0 * values.isnan()
     odd = F.max_pool2d(rank, factor, ceil_mode=True).long()
     strange = torch.tensor([0.0, -torch.inf, torch.inf, torch.nan], dtype=torch.float64)
     return torch.where(odd > 0, strange[odd], mean)
@@ -232,29 +234,24 @@ def _stored(subject: Subject, channels: Sequence[int], factor: int) -> tuple[Qua
     return quantised(values, whole=whole), list(values.shape[-2:])
 
 
-def _kept(subject: Subject, count: int) -> tuple[tuple[int, ...], str]:
-    """The channels to store, those of the grid's page first, and a sentence where not all are."""
-    chosen, options = subject.chosen, subject.options
+def _kept(subject: Subject, count: int, first: int) -> tuple[tuple[int, ...], str]:
+    """The channels to store, from the ``first`` on, and a sentence where not all are."""
+    chosen, noun = subject.channels, subject.kind.noun
     if count >= len(chosen):
         return chosen, ""
-    start = min(options.page * options.per_page, len(chosen) - count)
-    noun = subject.kind.noun
+    start = min(first, len(chosen) - count)
     span = f"{noun}s {start + 1}–{start + count}" if count > 1 else f"{noun} {start + 1}"
     return chosen[start : start + count], f"for the size of this page, {span} of them alone"
 
 
 def _maps(layer: _Layer, export: Export) -> tuple[dict[str, Any], Codes]:
     """What the page says of a layer with maps, and its values."""
-    item, options = layer.item, layer.item.options or export.options
-    subject = _subject(export.facts, item, options)
-    channels, left_out = subject.channels, ""
-    sentence = page_sentence(subject)
+    item, options, first = layer.item, layer.item.options or export.options, 0
     if export.all_pages:
-        channels, left_out = _kept(subject, layer.channels)
-        whole = options.replace(page=0, per_page=max(1, len(subject.chosen)))
-        sentence = page_sentence(_subject(export.facts, item, whole))
-    elif layer.channels < len(channels):
-        channels, left_out = _kept(subject, layer.channels)
+        first = options.page * options.per_page
+        options = options.replace(page=0, per_page=sys.maxsize)
+    subject = _subject(export.facts, item, options)
+    channels, left_out = _kept(subject, layer.channels, first)
     arranged, scale, found = subject.arranged, subject.scaling, subject.extents
     values, size = _stored(subject, channels, layer.factor)
     names = {
@@ -271,14 +268,14 @@ def _maps(layer: _Layer, export: Export) -> tuple[dict[str, Any], Codes]:
     ]
     apart = arranged.apart
     facts = [
-        sentence,
+        page_sentence(subject),
         left_out,
         scale.sentence,
         "gray is zero" if arranged.rgb and scale.symmetric else "",
         f"axes {arranged.statement}",
         *arranged.notes,
         dead_sentence(subject),
-        "" if apart is None else "what stands apart from the patches is not on this page",
+        "" if apart is None else "class and register tokens are not on this page",
         *_comparison_sentences(subject),
         *item.notes,
         _reduction_sentence(layer.factor, options.shrink),
@@ -361,6 +358,8 @@ def _step_sentence(values: Quantised) -> str:
 def _figure(layer: _Layer, export: Export) -> tuple[dict[str, Any], None]:
     """What the page says of a layer that it shows as its figure."""
     item, options = layer.item, layer.item.options or export.options
+    if options.width > _FIGURE:
+        options = options.replace(width=_FIGURE, dpi=min(options.dpi, 100.0))
     subject = _subject(export.facts, item, options)
     drawings = [
         draw_activation(export.facts, item.activation, options.replace(style=theme))

@@ -82,6 +82,8 @@ class Drawing:
         notes: Further sentences on the figure.
         options: What it was drawn with.
         places: (top, left, height, width) in pixels of each tile; () for bars.
+        size: (height, width) of one map in activations.
+        on_image: Whether a place of a map is a place of the image.
     """
 
     figure: Figure
@@ -105,6 +107,8 @@ class Drawing:
     notes: tuple[str, ...]
     options: GridOptions
     places: tuple[tuple[int, int, int, int], ...] = ()
+    size: tuple[int, int] = (1, 1)
+    on_image: bool = False
 
     def pixels(self) -> NDArray[np.uint8]:
         """(height, width, 4) uint8 RGBA as drawn; a copy."""
@@ -284,6 +288,8 @@ class Subject:
             notes=self.arranged.notes,
             options=self.options,
             places=places,
+            size=self.size,
+            on_image=self.kind.on_image and not self.arranged.part,
         )
 
     @contextmanager

@@ -29,6 +29,10 @@ class App(Protocol):
     why_not: str
     auto_run: bool
     export_result: Any
+    pin: Any
+    region: Any
+    photo: Any
+    pointing: Any
     results: Results
     jobs: Worker
     lock: threading.RLock

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hookviz.activation import Activation
+from hookviz.render import GridOptions
 from hookviz.widget._painting import NOWHERE, Origin
 
 _VERSIONS = itertools.count(1)
@@ -18,6 +19,7 @@ _PUBLIC = (
     "key", "layer", "call", "calls", "type", "reason", "leaf", "stale", "collapsed", "statistics",
     "version",
 )  # fmt: skip
+_SETTINGS = ("page", "leaf", "statistics", "filters", "collapsed")
 
 
 def card_key(layer: str, call: int) -> str:
@@ -51,6 +53,7 @@ class Card:
         has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
         origin: Where the values come from.
+        drawn: What the picture that the page has was drawn with; None before there is one.
         version: Grows with every change of what is to be drawn. No two cards ever share one: a
             card that comes back is not mistaken for the one that went.
     """
@@ -70,6 +73,7 @@ class Card:
     has_filters: bool = False
     stale: bool = False
     origin: Origin = NOWHERE
+    drawn: GridOptions | None = None
     version: int = 0
 
     @property
@@ -83,9 +87,25 @@ class Card:
         shown = self.activation
         return 1 if shown is None else shown.calls
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the user set on it, where that is not the default."""
+        values = {name: getattr(self, name) for name in _SETTINGS}
+        if len(self.leaves) < 2:
+            del values["leaf"]
+        return {name: value for name, value in values.items() if value}
+
+    def restore(self, settings: Mapping[str, Any]) -> None:
+        """Sets on a captured card what `settings` gave of one; a leaf that it has not is left."""
+        for name, value in settings.items():
+            if name != "leaf" or value in self.leaves:
+                setattr(self, name, value)
+        self.renew()
+
     def renew(self) -> None:
         """Makes the version grow: what is to be drawn has changed."""
         self.version = next(_VERSIONS)
+        self.drawn = None
 
     def take(self, leaves: dict[str, Activation]) -> None:
         """Takes newly captured tensors; the version grows where the picture has to."""

@@ -29,15 +29,18 @@ from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._exporting import Exporting
 from hookviz.widget._image_input import ImageInput
+from hookviz.widget._inspect import InspectPlace
 from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
+from hookviz.widget._pointing import Pointing
 from hookviz.widget._results import Results, return_memory
 from hookviz.widget._running import Running, origin_of
+from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (AboutLayer,)
+PANELS: tuple[type[Panel], ...] = (InspectPlace, AboutLayer)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5
@@ -59,6 +62,10 @@ class Explorer(Part):
         run: The last `Run`, or None. Set it to a run made elsewhere to show that.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
         auto_run: Whether every change of layers or image starts a run.
+        pin: The place that is pinned: ``key`` ("layer#call"), ``channel``, ``y``, ``x`` and what
+            stands there; {} for none.
+        region: The region of the photo that is marked: left, top, right, bottom in its pixels,
+            right and bottom past the last one; [] for none.
         status: What is going on: ``state``, ``text``, ``done``, ``total``, ``outcome``.
         tree: The `LayerTree`.
         image_input: The `ImageInput`.
@@ -82,6 +89,9 @@ class Explorer(Part):
     predictions = traitlets.Dict().tag(sync=True)
     export_result = traitlets.Dict().tag(sync=True)
     auto_run = traitlets.Bool(False).tag(sync=True)
+    pin = traitlets.Dict().tag(sync=True)
+    region: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    photo = traitlets.Dict().tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
 
     model = traitlets.Any(allow_none=True)
@@ -102,6 +112,7 @@ class Explorer(Part):
         self.running = Running(self)
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
+        self.pointing = Pointing(self)
         tree, image_input, gallery = LayerTree(), ImageInput(), MapGallery()
         self._panels = [panel(self) for panel in PANELS]
         self.parts = (tree, image_input, gallery, *self._panels)
@@ -219,6 +230,23 @@ class Explorer(Part):
         """
         return python_of(self)
 
+    def save(self, path: str | Path) -> Path:
+        """Writes the app's choices to a file that ``explore(path)`` opens again.
+
+        It holds choices, no tensors: how the model is loaded, the image (by its path where it has
+        one, else its bytes), preprocessing, layers and view.
+
+        Args:
+            path: A name that ends with ".hookviz.json"; an older file is replaced.
+
+        Returns:
+            The file's absolute path.
+
+        Raises:
+            ExportError: The name is another one, or the file cannot be written.
+        """
+        return save_session(self, path)
+
     def open(self) -> None:
         """Brings the widget up, also after `close`.
 
@@ -235,6 +263,7 @@ class Explorer(Part):
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
         self.gallery.observe(self._refresh_panels, "current_key")
+        self.observe(self._refresh_panels, ["pin", "region"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -265,7 +294,8 @@ class Explorer(Part):
             self._model_before = weakref.ref(model)
         self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
-        self.predictions = {}
+        self.pin, self.region, self.photo, self.predictions = {}, [], {}, {}
+        self.pointing = Pointing(self)
         self.tree.show(None)
         self.show_model()
         if (
@@ -338,6 +368,7 @@ class Explorer(Part):
         """What the page asks."""
         return {
             **super().handlers(),
+            **self.pointing.handlers(),
             "run": self.start_run,
             "cancel": self.cancel,
             "auto": self._set_auto_run,
@@ -441,6 +472,7 @@ class Explorer(Part):
             )
             self.why_not = self.running.why_not()
             self.why_no_export = self.exporting.why_not()
+            self.pointing.refresh()
             self._refresh_panels()
 
     def _refresh_panels(self, _change: Any = None) -> None:

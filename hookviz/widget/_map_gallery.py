@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render import FOR_SOME_LAYERS, GridOptions
+from hookviz.render import FOR_SOME_LAYERS, GridOptions, Subject, fitted
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
 from hookviz.widget._painting import NOWHERE, Origin, PaintBox, Painted, draw_card
@@ -104,6 +104,7 @@ class MapGallery(Part):
         self.weights_of: Callable[[str], Activation] | None = None
         self._weights: dict[str, Activation] = {}
         self._look: dict[str, Any] = {}
+        self._restored: dict[str, Mapping[str, Any]] = {}
         self._turned = ""
         self._sent: dict[str, int] = {}
         self.after_painting: Callable[[], None] | None = None
@@ -134,6 +135,8 @@ class MapGallery(Part):
         """
         with self.lock:
             cards = arrange_cards(self._cards, activations, waiting, order)
+            for key in [key for key in self._restored if key in cards and cards[key].leaves]:
+                cards[key].restore(self._restored.pop(key))
             for card in cards.values():
                 card.origin = origins.get(card.layer, NOWHERE)
                 card.stale = card.layer in stale and card.activation is not None
@@ -144,6 +147,16 @@ class MapGallery(Part):
             self._cards = cards
             self._sent = {key: sent for key, sent in self._sent.items() if key in cards}
             self._publish()
+
+    def card_settings(self) -> dict[str, dict[str, Any]]:
+        """What the user set on cards, by key: page, leaf, statistics, filters, collapsed."""
+        waiting = {key: dict(settings) for key, settings in self._restored.items()}
+        shown = {card.key: card.settings for card in self.shown_cards if card.settings}
+        return {**waiting, **shown}
+
+    def restore(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Sets on cards what `card_settings` gave, on each once it has something to show."""
+        self._restored = dict(settings)
 
     def draw(self, key: str) -> Figure:
         """A card's figure, new each time.
@@ -224,6 +237,31 @@ class MapGallery(Part):
             self._weights[card.layer] = self.weights_of(card.layer)
         return self._weights[card.layer]
 
+    def show_channel(self, key: str, channel: int) -> None:
+        """Turns a card to the page of its maps that shows a channel.
+
+        Args:
+            key: The card's key, "layer#call".
+            channel: The channel.
+
+        Raises:
+            RenderError: The view leaves that channel out; nothing is changed.
+        """
+        card = self._cards.get(key)
+        shown = None if card is None else card.activation
+        if card is None or shown is None:
+            raise RenderError(f"There is no card '{key}' with maps to show.")
+        facts = card.origin.facts
+        view = self.options.replace(page=0)
+        chosen, view, _ = fitted(view, lambda options: Subject(shown, options, facts).chosen)
+        if channel not in chosen:
+            raise RenderError(
+                f"The view leaves out channel {channel} of '{card.layer}'.",
+                remedy="Choose all channels, and show those that are zero everywhere.",
+            )
+        page = chosen.index(channel) // view.per_page
+        self._change(card, collapsed=False, statistics=False, filters=False, page=page)
+
     def pictures(self, count: int) -> list[bytes]:
         """The PNGs of the first ``count`` cards; of those that can be drawn."""
         painted = []
@@ -249,6 +287,7 @@ class MapGallery(Part):
         super().close()
         self._box.forget()
         self._cards, self._sent, self._weights, self._look = {}, {}, {}, {}
+        self._restored = {}
         self.cards = []
 
     def open(self) -> None:
@@ -433,7 +472,7 @@ class MapGallery(Part):
             if painted is None:
                 self.send(message)
                 return
-            card.page = painted.facts["page"]
+            card.page, card.drawn = painted.facts["page"], painted.options
             note = {} if painted.refusal is None else {"note": problem(painted.refusal)}
             self.send({**message, **painted.facts, **note}, buffers=[painted.png])
             turned, self._turned = self._turned, ""

@@ -59,12 +59,14 @@ class Painted:
         png: The picture.
         facts: What the page writes beside it.
         values: Those of them that are of the tensor, however it is drawn.
+        options: What it was drawn with, where the view could not be followed in full, too.
         refusal: Why a choice of the view could not be followed; None where all were.
     """
 
     png: bytes
     facts: dict[str, Any]
     values: dict[str, Any]
+    options: GridOptions
     refusal: RenderError | None
 
 
@@ -164,11 +166,12 @@ class PaintBox:
             "height": height,
             "scale": drawing.scale,
             "bar": _bar(drawing),
+            "tiles": tiles_of(drawing, activation),
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
         }
         values = self._values(activation, drawing, origin)
-        painted = Painted(png, {**facts, **values}, values, refusal)
+        painted = Painted(png, {**facts, **values}, values, drawing.options, refusal)
         with self._lock:
             self._kept[key] = _Kept(weakref.ref(activation.tensor), weakref.ref(origin), painted)
             self._kept.move_to_end(key)
@@ -212,6 +215,35 @@ def _bar(drawing: Drawing) -> dict[str, Any]:
     marks = {Flag.BELOW: drawing.below, Flag.ABOVE: drawing.above}
     beyond = ["#" + bytes(table.flags[f][:3]).hex() if n else "" for f, n in marks.items()]
     return {"colors": colors, "ends": ends, "beyond": beyond}
+
+
+def tiles_of(drawing: Drawing, activation: Activation) -> dict[str, Any]:
+    """Where the maps of a page stand in its picture, for the page to point at them.
+
+    Returns:
+        In pixels of the picture: ``left`` and ``top`` of the first map, ``width`` and ``height`` of
+        each, how far it is ``across`` and ``down`` from one to the next. In a row stand ``columns``
+        of them. ``channels`` are those shown, in order; each has ``rows`` × ``cols`` activations.
+        ``image``: whether these are places of the image. {} where there is nothing to point at.
+    """
+    places = drawing.places
+    if len(places) != len(drawing.channels) or not places or activation.kind == "weight":
+        return {}
+    (top, left, height, width), tops = places[0], [place[0] for place in places]
+    columns = tops.count(top)
+    return {
+        "left": left,
+        "top": top,
+        "width": width,
+        "height": height,
+        "across": places[1][1] - left if columns > 1 else width,
+        "down": tops[columns] - top if len(tops) > columns else height,
+        "columns": columns,
+        "channels": list(drawing.channels),
+        "rows": drawing.size[0],
+        "cols": drawing.size[1],
+        "image": drawing.on_image,
+    }
 
 
 def _span(

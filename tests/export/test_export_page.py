@@ -303,6 +303,17 @@ def test_patches_are_maps_and_vectors_and_statistics_are_figures_in_both_themes(
         assert layer["figure"]["light"].startswith("data:image/png;base64,")
 
 
+def test_the_size_said_before_holds_for_large_figures_and_long_names(
+    tmp_path: Path, facts: RunFacts, record: Make
+) -> None:
+    torch.manual_seed(0)
+    many = record("x" * 20_000, torch.randn(1, 2048, 6, 6))
+    vector = record("<" * 20_000, torch.randn(1, 4096), order=4)
+    options = GridOptions(figure="statistics", width=4000, dpi=200)
+    written(tmp_path, facts, many, options=options)
+    written(tmp_path, facts, many, vector, options=GridOptions(width=4000, dpi=200))
+
+
 def test_color_filters_hold_three_values_at_each_place(vgg: Any, tmp_path: Path) -> None:
     (path,) = vgg.export(tmp_path, what="page", layers="features.0", filters=True).files
     layer = read(path)["layers"][1]
@@ -399,6 +410,9 @@ def test_the_command_line_writes_a_page_and_says_its_size_before(tmp_path: Path)
     assert re.search(r"page\.html will have [\d.]+ [kM]B at most", done.stderr)
     names = sorted(path.name for path in Path(done.stdout.strip()).iterdir())
     assert names == ["manifest.json", "page.html"]
+    both = CliRunner().invoke(cli, [*command, "--format", "svg", "--channels", "0"])
+    endings = sorted(path.suffix for path in Path(both.stdout.strip()).iterdir())
+    assert endings == [".html", ".json", ".png", *[".svg"] * 8]
     wrong = CliRunner().invoke(cli, [*command[:-1], "pages"])
     assert wrong.exit_code == 2
     assert "Did you mean 'page'?" in wrong.output

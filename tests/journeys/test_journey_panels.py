@@ -29,6 +29,8 @@ def test_about_follows_the_card_in_use(
     lab.screenshot("panel_about")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     lab.page.keyboard.press("ArrowLeft")
+    expect(app.part("inspect")).to_be_visible()
+    lab.page.keyboard.press("ArrowLeft")
     expect(app.part("about")).to_be_hidden()
     expect(app.card("features.2")).to_be_visible()
     expect(app.part("tab-gallery")).to_be_focused()

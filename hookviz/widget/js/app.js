@@ -6,6 +6,7 @@ import "./app.css";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, button, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
 import { watchKernel } from "./liveness.js";
+import { pointing } from "./pointing.js";
 import { pythonCopy } from "./python_copy.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
 import { resultTabs } from "./tabs.js";
@@ -87,6 +88,7 @@ export function renderApp({ model, el, host }) {
     else if (message.type === "zip-ready") saveZip(model, message);
   });
 
+  pointing(root, model, send, cleanup);
   listenToKeys(root, { bar, help, exporting, dialogs, isDead: () => dead });
   takeFilesAnywhere(root);
   const openers = [header.pick, bar.opener, header.help];

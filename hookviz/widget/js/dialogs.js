@@ -197,7 +197,8 @@ export function exportPanel(model, current) {
 const KEYS = [
   ["/", "search the layers"], ["↑  ↓  ←  →", "move in the tree, open and close groups"], ["Space", "tick the layer"],
   ["Enter", "run"], [".", "cancel"], ["[  ]", "previous or next result"], ["Page Up  Page Down", "turn its pages"],
-  ["e", "export"], ["?", "this help"], ["Esc", "close, clear, then leave the app"],
+  ["↑  ↓  ←  →", "on a map: one place on; on the photo: a step"], ["Shift  ↑  ↓  ←  →", "on a map: the next map; on the photo: mark a region"],
+  ["Enter", "on a map: pin the place"], ["e", "export"], ["?", "this help"], ["Esc", "unpin, close, clear, then leave the app"],
 ];
 
 const STEPS = [

@@ -1,6 +1,6 @@
 // @ts-check
 // One layer's card in the gallery: its facts, its grid, its pages.
-import { actionButtons, button, bytesText, focused, h, icon, isOff, numberText, select, setChoices, setOff, setText, showBytes } from "./kit.js";
+import { actionButtons, button, bytesText, focused, h, icon, isOff, numberText, select, setAttribute, setChoices, setOff, setText, showBytes } from "./kit.js";
 import { sentence, worded } from "./wording.js";
 
 /**
@@ -12,7 +12,7 @@ import { sentence, worded } from "./wording.js";
  * What comes with a picture.
  * @typedef {{key: string, version: number, page: number, pages: number, width: number,
  *   height: number, shape: string, low: number | null, high: number | null, dead: number | null,
- *   channels: number, bytes: number, scale: string, bar?: {colors?: string[], ends?: number[], beyond?: string[]}, odd: string, alt: string, error?: string, message?: string, turned?: number,
+ *   channels: number, bytes: number, scale: string, bar?: {colors?: string[], ends?: number[], beyond?: string[]}, odd: string, alt: string, error?: string, message?: string, turned?: number, tiles?: Record<string, any>,
  *   note?: Record<string, any>}} PictureFacts
  */
 
@@ -136,6 +136,7 @@ export class Card {
     if (!captured) {
       this.scale.hidden = true;
       showBytes(this.img, null);
+      this.showTiles(undefined);
       delete this.img.dataset.version;
       setText(this.facts, "");
       this.note.hidden = true;
@@ -155,6 +156,14 @@ export class Card {
       String(state.state === "shown" && this.img.dataset.version !== String(state.version)));
   }
 
+  /** Where the maps stand in the picture, for pointing.js. @param {Record<string, any> | undefined} tiles */
+  showTiles(tiles) {
+    const any = Boolean(tiles?.channels);
+    setAttribute(this.img, "data-tiles", any ? JSON.stringify(tiles) : null);
+    setAttribute(this.img, "tabindex", any ? "0" : null);
+    this.el.dispatchEvent(new CustomEvent("hv-painted", { bubbles: true }));
+  }
+
   /**
    * @param {PictureFacts} facts
    * @param {DataView | undefined} png
@@ -172,6 +181,7 @@ export class Card {
     if (facts.error) {
       const fault = { ...facts, message: facts.message ?? facts.error };
       showBytes(this.img, null);
+      this.showTiles(undefined);
       this.img.dataset.version = String(facts.version);
       this.wait.replaceChildren(sentence(fault), ...actionButtons(worded(fault).actions, (action) =>
         this.send({ type: "view", changes: action === "show-dead" ? { hide_dead: false } : {} })));
@@ -186,6 +196,7 @@ export class Card {
     this.img.dataset.version = String(facts.version);
     this.img.alt = facts.alt;
     showBytes(this.img, png ?? null);
+    this.showTiles(facts.tiles);
     this.page = facts.page;
     this.pages = facts.pages;
     setText(this.facts, factsText(facts));

@@ -29,6 +29,8 @@ const WORDS = {
   "no-weights": () => ({ remedy: "", actions: [FILE, UNTRAINED] }),
   "out-of-memory": () => ({ remedy: "Tick fewer layers, or use a smaller image." }),
   "size-unknown": () => ({ actions: [{ label: "Set the size of the input", do: "own-size" }] }),
+  "no-receptive-field": () => ({ remedy: "" }),
+  "no-region": () => ({ message: "Where the network's input lies in the photo is not known: the preprocessing is of your own.", remedy: "" }),
   "image-size": ({ width, height }) => ({ remedy: "",
     actions: [{ label: `Use ${width} × ${height} pixels`, do: `size ${height} ${width}` }] }),
 };

@@ -1,0 +1,259 @@
+"""Pointing: which place of which map the user means, and what stands there.
+
+Two rules. Values come from the captured tensor, by `Run.vector`, never from colors; the page gets
+them as the shortest decimal that is that value in the tensor's dtype. And a place of one layer is,
+in another layer and on the photo, what lies at the same share of height and width: `scaled` here,
+``scaled`` in js/pointing.js.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hookviz.errors import HookvizError, LayerError
+from hookviz.render import GridOptions, arrange
+from hookviz.run import ChannelVector, Run
+from hookviz.widget._app import App
+from hookviz.widget._cards import Card
+from hookviz.widget._part import Handlers
+
+READ_BY = ("sample", "frame", "axes", "grid")
+"""The drawing options that say which map and place of a tensor is meant."""
+
+
+def exact_text(value: Tensor) -> str:
+    """A value as the shortest decimal that is no other value of its dtype.
+
+    Args:
+        value: Of one element.
+
+    Examples:
+        >>> exact_text(torch.tensor(0.1)), exact_text(torch.tensor(0.1, dtype=torch.float64))
+        ('0.1', '0.1')
+        >>> exact_text(torch.tensor(1 / 3)), exact_text(torch.tensor(True))
+        ('0.33333334', '1')
+    """
+    number = value.item()
+    if isinstance(number, (bool, int)):
+        return str(int(number))
+    if isinstance(number, complex):
+        return str(number).strip("()")
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "+Inf" if number > 0 else "-Inf"
+    if value.dtype == torch.float64:
+        return repr(number)
+    return str(np.float16(number) if value.dtype == torch.float16 else np.float32(number))
+
+
+def scaled(index: int, count: int, other: int) -> int:
+    """The row (or column) of ``other`` rows at the same share as one of ``count``.
+
+    Examples:
+        >>> [scaled(y, 4, 2) for y in range(4)], scaled(1, 2, 56)
+        ([0, 0, 1, 1], 42)
+    """
+    return (2 * index + 1) * other // (2 * count)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a card shows, as a run that can be asked.
+
+    Attributes:
+        card: The card.
+        run: Its run, with the tensors that are kept of it.
+        size: (rows, columns) of one map.
+        on_image: Whether a place of a map is a place of the image.
+        how: How its axes are read, as `Run.vector` takes it.
+    """
+
+    card: Card
+    run: Run
+    size: tuple[int, int]
+    on_image: bool
+    how: dict[str, Any]
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """What names the tensor, as `Run.vector` takes it."""
+        return {"call": self.card.call, "leaf": self.card.leaf or None, **self.how}
+
+    def vector(self, y: int, x: int) -> ChannelVector:
+        """All channels at a place; see `Run.vector`."""
+        return self.run.vector(self.card.layer, y, x, **self.where)
+
+
+class Pointing:
+    """Answers where the page points, and keeps what is pinned.
+
+    The app's traits ``pin`` and ``region`` are the state; they change here alone.
+
+    Args:
+        app: The app.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._image: Any = None
+
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            "point": self._answer,
+            "point-photo": self._answer_photo,
+            "pin": self.pin,
+            "unpin": self.unpin,
+            "region": self.mark,
+            "no-region": self.unmark,
+        }
+
+    def shown(self, key: str) -> Shown | None:
+        """What a card shows; None where it shows nothing, or its run is not over.
+
+        Raises:
+            HookvizError: Its values cannot be read as maps.
+        """
+        card, results = self._app.gallery.card(key), self._app.results
+        found = results.get(card.layer) if card is not None else None
+        if card is None or card.activation is None or found is None or found.run is None:
+            return None
+        same = [a for f in list(results.values()) if f.run is found.run for a in f.activations]
+        run = replace(found.run, activations=tuple(same))
+        options = card.drawn or self._app.gallery.options
+        how = {name: getattr(options, name) for name in READ_BY}
+        height, width = run.input.tensor.shape[-2:]
+        read = arrange(card.activation, GridOptions(**how), (int(height), int(width)))
+        rows, columns = read.maps.shape[-2:]
+        on_image = read.figure_kind.on_image and not read.part
+        return Shown(card, run, (int(rows), int(columns)), on_image, how)
+
+    # ── while the pointer moves
+
+    def _answer(self, ask: int, key: str, version: int, channel: int, y: int, x: int) -> None:
+        """Says what stands at a place; nothing where the page has an older picture."""
+        answer = {"type": "pointed", "ask": ask, "key": key, "channel": channel, "y": y, "x": x}
+        card = self._app.gallery.card(key)
+        try:
+            if card is not None and card.version == version and card.drawn is not None:
+                answer |= self._facts(key, channel, y, x)
+        except HookvizError:
+            pass  # the picture has changed since: the page will ask again
+        finally:
+            self._app.send(answer)
+
+    def _facts(self, key: str, channel: int, y: int, x: int) -> dict[str, Any]:
+        shown = self.shown(key)
+        if shown is None:
+            return {}
+        vector = shown.vector(y, x)
+        rank = vector.rank(channel)
+        return {
+            "value": exact_text(vector.values[channel]),
+            "rank": rank,
+            "of": len(vector.values),
+            "rows": shown.size[0],
+            "cols": shown.size[1],
+            "image": shown.on_image,
+            "label": vector.layer,
+        }
+
+    def _answer_photo(self, ask: int, which: str, y: int, x: int) -> None:
+        """Says what a pixel is: red, green and blue of the photo, or what the network is given."""
+        answer: dict[str, Any] = {"type": "pointed", "ask": ask, "which": which, "y": y, "x": x}
+        try:
+            picture, run = self._app.image, self._latest()
+            if which == "original" and picture is not None:
+                width, height = picture.size
+                if 0 <= y < height and 0 <= x < width:
+                    answer["values"] = [str(v) for v in picture.image.getpixel((x, y))]
+            elif which == "seen" and run is not None and min(y, x) >= 0:
+                answer["values"] = [exact_text(v) for v in run.input.tensor[0, :, y, x]]
+        except (HookvizError, IndexError):
+            pass  # another picture has come
+        finally:
+            self._app.send(answer)
+
+    def _latest(self) -> Run | None:
+        """The last run over the present photo, without tensors."""
+        runs = [found.run for found in self._app.results.all_fresh() if found.run is not None]
+        return runs[-1] if runs else None
+
+    # ── what is pinned
+
+    def pin(self, key: str, channel: int, y: int, x: int) -> None:
+        """Pins a place.
+
+        Raises:
+            HookvizError: There is no such place; the one before stays.
+        """
+        with self._app.lock:
+            self._app.pin = self._pinned(key, channel, y, x)
+
+    def _pinned(self, key: str, channel: int, y: int, x: int) -> dict[str, Any]:
+        facts = self._facts(key, channel, y, x)
+        if not facts:
+            raise LayerError(f"'{key}' shows nothing that a place can be pinned on.")
+        return {"key": key, "channel": channel, "y": y, "x": x, **facts}
+
+    def unpin(self) -> None:
+        """Takes the pin away."""
+        with self._app.lock:
+            self._app.pin = {}
+
+    def mark(self, left: int, top: int, right: int, bottom: int) -> None:
+        """Marks a region of the photo, in its pixels, right and bottom past the last one.
+
+        Raises:
+            HookvizError: It holds no pixel of the photo; the one before stays.
+        """
+        with self._app.lock:
+            width, height = self._app.image.size if self._app.image is not None else (0, 0)
+            left, top = max(0, left), max(0, top)
+            right, bottom = min(width, right), min(height, bottom)
+            if left >= right or top >= bottom:
+                raise HookvizError("The region holds no pixel of the photo.")
+            self._image = self._app.image
+            self._app.region = [left, top, right, bottom]
+
+    def unmark(self) -> None:
+        """Takes the region away."""
+        with self._app.lock:
+            self._app.region = []
+
+    def refresh(self) -> None:
+        """Brings pin and region up to what is there; they go with what they were set on."""
+        app = self._app
+        pin = app.pin
+        card = app.gallery.card(pin["key"]) if pin else None
+        if card is None or card.activation is None:
+            app.pin = {}
+        else:
+            try:
+                found = app.results.get(card.layer)
+                if found is not None and found.run is None:  # its run goes on
+                    app.pin = {**pin, "value": "", "rank": None}
+                else:
+                    app.pin = self._pinned(pin["key"], pin["channel"], pin["y"], pin["x"])
+            except HookvizError:
+                app.pin = {}
+        if app.region and app.image is not self._image:
+            app.region = []
+        run = self._latest()
+        if run is None or run.input.box is None:
+            app.photo = {}
+        else:
+            width, height = run.image.size
+            left, top, right, bottom = run.input.box
+            rows, columns = run.input.tensor.shape[-2:]
+            app.photo = {
+                "size": [width, height],
+                "crop": [left / width, top / height, right / width, bottom / height],
+                "seen": [int(columns), int(rows)],
+            }
