@@ -56,10 +56,12 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 def test_the_style_names_colors_of_the_theme() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in BUILT if path.suffix == ".css")
     assert "--jp-layout-color1" in text
-    # Colors of our own appear only as what is left without a theme, as a figure's page, or as a
-    # mark that must stand out on any photo.
+    # Colors of our own appear only as what is left without a theme, as a figure's page, as marks
+    # that must stand out on any picture, and as bars that mean what the colormap means.
     bare = re.sub(r"var\(--jp-[^()]*(?:\([^()]*\)[^()]*)*\)", "", text)
-    assert set(re.findall(r"#[0-9a-f]{3,6}\b", bare)) <= {"#14161a", "#ff7a00"}
+    assert set(re.findall(r"#[0-9a-f]{3,6}\b", bare)) <= {
+        "#14161a", "#ff7a00", "#ffb000", "#000", "#fff", "#2166ac", "#b2182b",
+    }  # fmt: skip
 
 
 def test_the_texts_are_small() -> None:
