@@ -33,6 +33,7 @@ class InspectPlace(Panel):
     """
 
     title = "Inspect"
+    beside = True
 
     _esm = built("panel_inspect.min.js")
     _css = built("panel_inspect.min.css")

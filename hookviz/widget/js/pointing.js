@@ -7,7 +7,7 @@
 // One question is under way at a time; while it is, the last answer stands greyed, as a whole: with
 // the place that it is of.
 import "./pointing.css";
-import { h, setText } from "./kit.js";
+import { h, setAttribute, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 /** @typedef {import("./kit.js").Cleanup} Cleanup */
@@ -471,7 +471,10 @@ export function pointing(root, model, send, cleanup) {
 
   // ── what else changes the picture
 
-  cleanup.follow(model, ["pin", "region"], drawSoon);
+  cleanup.follow(model, ["pin", "region"], () => {
+    setAttribute(root, "data-pinned", pin() || model.get("region")?.length ? "" : null);
+    drawSoon();
+  });
   cleanup.follow(model, ["photo"], () => {
     for (const img of all('[data-hv="original"]')) {
       if (photo().size) img.tabIndex = 0;
