@@ -211,9 +211,18 @@ export function pointing(root, model, send, cleanup) {
   });
   root.addEventListener("hv-painted", () => {
     goToWanted();
-    if (cursor?.key) ask();
+    stayOnPage();
     drawSoon();
   });
+  /** Another page, or another size: the keys go on at what is shown, the mouse has to move. */
+  function stayOnPage() {
+    const tiles = cursor?.key ? tilesOf(gridOf(cursor.key) ?? root) : null;
+    if (!cursor?.key || !tiles) return;
+    const { channel, y, x } = cursor;
+    const there = tiles.channels.includes(channel) && y < tiles.rows && x < tiles.cols;
+    if (there) ask();
+    else moveTo(byKeys ? { ...cursor, channel: tiles.channels[0], y: Math.min(y, tiles.rows - 1), x: Math.min(x, tiles.cols - 1), rows: tiles.rows, cols: tiles.cols } : null, byKeys);
+  }
   function goToWanted() {
     const img = wanted && gridOf(wanted.key);
     const tiles = img && tilesOf(img);
