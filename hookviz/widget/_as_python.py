@@ -25,6 +25,7 @@ from hookviz.render import GridOptions, fitted, page_count
 from hookviz.version import __version__
 from hookviz.widget._app import App
 from hookviz.widget._cards import Card, card_key
+from hookviz.widget._pointing import READ_BY
 
 _WIDTH = 88
 
@@ -60,6 +61,7 @@ def python_of(app: App) -> str:
             f"layers = {_literal(layers)}",
             *_run_lines(app, model, asked),
             *_figure_lines(app),
+            *_pin_lines(app),
         ]
     head = f"# Made by the app of hookviz {__version__}: the same figures without it."
     imports = ["import hookviz", "from IPython.display import display", ""]
@@ -187,7 +189,7 @@ def _run_lines(app: App, model: LoadedModel, asked: list[str]) -> Iterator[str]:
 
 def _figure_lines(app: App) -> Iterator[str]:
     wanted = list(_wanted(app))
-    changed = [_changed(options) for *_, options in wanted]
+    changed = [changed_from_default(options) for *_, options in wanted]
     shared = {
         name: value
         for name, value in (changed[0] if changed else {}).items()
@@ -243,7 +245,25 @@ def _of_card(app: App, card: Card) -> Wanted | None:
     return label, places, {"leaf": card.leaf} if len(card.leaves) > 1 else {}, options
 
 
-def _changed(options: GridOptions) -> dict[str, Any]:
+def _pin_lines(app: App) -> Iterator[str]:
+    """What stands at the pinned place, and what it depends on."""
+    pin = app.pin
+    card = app.gallery.card(pin["key"]) if pin else None
+    if card is None or card.activation is None or card.stale:
+        return
+    options = changed_from_default(card.drawn or app.gallery.options)
+    place = {"layer": card.layer, "y": pin["y"], "x": pin["x"]}
+    place |= {"call": card.call} if card.calls > 1 else {}
+    place |= {"leaf": card.leaf} if len(card.leaves) > 1 else {}
+    place |= {name: value for name, value in options.items() if name in READ_BY}
+    yield f"place = {_literal(place)}  # pinned in the app"
+    yield f"print(run.value(channel={pin['channel']}, **place))"
+    yield "print(run.vector(**place).top(5))"
+    if pin.get("image"):
+        yield "print(run.receptive_field(**place))"
+
+
+def changed_from_default(options: GridOptions) -> dict[str, Any]:
     """The options that are not the defaults."""
     plain = GridOptions()
     return {n: v for n, v in vars(options).items() if v != getattr(plain, n)}

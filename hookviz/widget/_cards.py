@@ -19,6 +19,7 @@ _PUBLIC = (
     "key", "layer", "call", "calls", "type", "reason", "leaf", "stale", "collapsed", "statistics",
     "version",
 )  # fmt: skip
+_SETTINGS = ("page", "leaf", "statistics", "filters", "collapsed")
 
 
 def card_key(layer: str, call: int) -> str:
@@ -85,6 +86,21 @@ class Card:
         """How many times the layer was called; 1 where that is not known."""
         shown = self.activation
         return 1 if shown is None else shown.calls
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the user set on it, where that is not the default."""
+        values = {name: getattr(self, name) for name in _SETTINGS}
+        if len(self.leaves) < 2:
+            del values["leaf"]
+        return {name: value for name, value in values.items() if value}
+
+    def restore(self, settings: Mapping[str, Any]) -> None:
+        """Sets on a captured card what `settings` gave of one; a leaf that it has not is left."""
+        for name, value in settings.items():
+            if name != "leaf" or value in self.leaves:
+                setattr(self, name, value)
+        self.renew()
 
     def renew(self) -> None:
         """Makes the version grow: what is to be drawn has changed."""

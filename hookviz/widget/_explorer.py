@@ -36,6 +36,7 @@ from hookviz.widget._part import Handlers, Part
 from hookviz.widget._pointing import Pointing
 from hookviz.widget._results import Results, return_memory
 from hookviz.widget._running import Running, origin_of
+from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
@@ -228,6 +229,23 @@ class Explorer(Part):
             HookvizError: Model, image or layers are not chosen yet.
         """
         return python_of(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the app's choices to a file that ``explore(path)`` opens again.
+
+        It holds choices, no tensors: how the model is loaded, the image (by its path where it has
+        one, else its bytes), preprocessing, layers and view.
+
+        Args:
+            path: A name that ends with ".hookviz.json"; an older file is replaced.
+
+        Returns:
+            The file's absolute path.
+
+        Raises:
+            ExportError: The name is another one, or the file cannot be written.
+        """
+        return save_session(self, path)
 
     def open(self) -> None:
         """Brings the widget up, also after `close`.

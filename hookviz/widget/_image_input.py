@@ -6,7 +6,7 @@ import contextlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import traitlets
@@ -308,7 +308,15 @@ def _as_texts(steps: Preprocessing) -> dict[str, str]:
     return {"size": size, "mean": mean, "std": std, "channels": str(steps.channels), "found": ""}
 
 
-def _from_texts(own: dict[str, str]) -> Preprocessing:
+def check_own(own: Mapping[str, str]) -> None:
+    """Raises an ImageError where texts are none that `ImageInput.own` can be."""
+    legal = _as_texts(Preprocessing())
+    if own.keys() != legal.keys():
+        raise ImageError(f"own has {', '.join(own) or 'nothing'}; it must have {', '.join(legal)}.")
+    _from_texts(own)
+
+
+def _from_texts(own: Mapping[str, str]) -> Preprocessing:
     """Preprocessing from the texts of `ImageInput.own`.
 
     Raises:

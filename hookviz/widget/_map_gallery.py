@@ -100,6 +100,7 @@ class MapGallery(Part):
         self.weights_of: Callable[[str], Activation] | None = None
         self._weights: dict[str, Activation] = {}
         self._look: dict[str, Any] = {}
+        self._restored: dict[str, Mapping[str, Any]] = {}
         self._turned = ""
         self._sent: dict[str, int] = {}
         self.after_painting: Callable[[], None] | None = None
@@ -130,6 +131,8 @@ class MapGallery(Part):
         """
         with self.lock:
             cards = arrange_cards(self._cards, activations, waiting, order)
+            for key in [key for key in self._restored if key in cards and cards[key].leaves]:
+                cards[key].restore(self._restored.pop(key))
             for card in cards.values():
                 card.origin = origins.get(card.layer, NOWHERE)
                 card.stale = card.layer in stale and card.activation is not None
@@ -140,6 +143,16 @@ class MapGallery(Part):
             self._cards = cards
             self._sent = {key: sent for key, sent in self._sent.items() if key in cards}
             self._publish()
+
+    def card_settings(self) -> dict[str, dict[str, Any]]:
+        """What the user set on cards, by key: page, leaf, statistics, filters, collapsed."""
+        waiting = {key: dict(settings) for key, settings in self._restored.items()}
+        shown = {card.key: card.settings for card in self.shown_cards if card.settings}
+        return {**waiting, **shown}
+
+    def restore(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
+        """Sets on cards what `card_settings` gave, on each once it has something to show."""
+        self._restored = dict(settings)
 
     def draw(self, key: str) -> Figure:
         """A card's figure, new each time.
@@ -261,6 +274,7 @@ class MapGallery(Part):
         super().close()
         self._box.forget()
         self._cards, self._sent, self._weights, self._look = {}, {}, {}, {}
+        self._restored = {}
         self.cards = []
 
     def open(self) -> None:

@@ -22,7 +22,8 @@ from hookviz.widget._app import App
 from hookviz.widget._cards import Card
 from hookviz.widget._part import Handlers
 
-_READ_BY = ("sample", "frame", "axes", "grid")
+READ_BY = ("sample", "frame", "axes", "grid")
+"""The drawing options that say which map and place of a tensor is meant."""
 
 
 def exact_text(value: Tensor) -> str:
@@ -126,7 +127,7 @@ class Pointing:
         same = [a for f in list(results.values()) if f.run is found.run for a in f.activations]
         run = replace(found.run, activations=tuple(same))
         options = card.drawn or self._app.gallery.options
-        how = {name: getattr(options, name) for name in _READ_BY}
+        how = {name: getattr(options, name) for name in READ_BY}
         height, width = run.input.tensor.shape[-2:]
         read = arrange(card.activation, GridOptions(**how), (int(height), int(width)))
         rows, columns = read.maps.shape[-2:]

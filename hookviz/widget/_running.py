@@ -163,8 +163,8 @@ class Running:
             return
         found = find_input_size(model.module, cancelled)
         with self._app.lock:
-            if cancelled() or self._app.model is not model:
-                return
+            if cancelled() or self._app.model is not model or self.sized:
+                return  # a session's own size, for one, may have been set meanwhile
             self.sized = True
             if found is not None and found.size is not None:
                 text = f"Found by trial: {found.describe()}."

@@ -44,6 +44,7 @@ def test_copy_as_python_and_run_it(
         "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }"
     )
     app.button("Copy as Python").click()
+    expect(app.part("python-dialog")).to_be_visible()
     expect(app.part("python-text")).to_have_value(cell)
     lab.screenshot("python_dialog")
     assert lab.axe(axe_source, '[data-hv="app"]') == []

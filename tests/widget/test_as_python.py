@@ -268,6 +268,23 @@ def test_names_from_outside_stay_texts(opened: Callable[..., Explorer]) -> None:
     assert np.array_equal(pixels(ran["figures"]["conv"]), pixels(app.figures["conv"]))
 
 
+def test_a_pinned_place_is_asked_about(
+    opened: Callable[..., Explorer], make_page: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = opened(own_net(), hookviz.sample_image(), ["relu", "pair"])
+    page, gallery = make_page(app), make_page(app.gallery)
+    gallery.say("leaf", key="pair#1", leaf="b")
+    for key in ("relu#2", "pair#1"):
+        page.say("pin", key=key, channel=3, y=5, x=7)
+        assert app.alert == {}
+        capsys.readouterr()
+        exec(app.as_python(), {"my_model": own_net()})  # noqa: S102 - what the user would run
+        said = capsys.readouterr().out.splitlines()
+        value = next(line for line in said if not line.startswith("Figure"))
+        assert np.float32(float(value)) == np.float32(float(app.pin["value"])), key
+        assert "ReceptiveField" in said[-1]
+
+
 def test_without_an_image_there_is_nothing_to_copy(app: Explorer, page: Any) -> None:
     with pytest.raises(hookviz.HookvizError, match=r"nothing to copy as Python yet\. Choose an im"):
         app.as_python()

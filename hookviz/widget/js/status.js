@@ -54,7 +54,10 @@ export function runBar({ send, openExport, copyPython }) {
   auto.line.title = "Run after every change of layers or image";
   auto.line.classList.add("hv-auto");
   const opener = button("export-button", openExport, { "aria-haspopup": "dialog" }, icon("export"), "Export");
-  const python = button("python", () => isOff(python) || copyPython(), {}, icon("copy"), "Copy as Python");
+  const python = button("python", () => {
+    setText(copied, "");
+    if (!isOff(python)) copyPython();
+  }, {}, icon("copy"), "Copy as Python");
   const copied = h("span", { hv: "copied", class: "hv-copied", role: "status" });
   const el = h("div", { hv: "runbar", class: "hv-runbar", role: "group", "aria-label": "Run bar" },
     run, cancel, bar, count, reason, auto.line, copied, python, opener);
