@@ -199,6 +199,7 @@ export function pointing(root, model, send, cleanup) {
       out = false;
       answer = message.value || message.values ? message : null;
       ask();
+      tell(); // at once: what is drawn in the next frame has it
       if (byKeys && answer && same(cursor, answer)) setText(said, answerText(answer));
       drawSoon();
     } else if (message.type === "show-channel") {
