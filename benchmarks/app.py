@@ -83,6 +83,48 @@ PAINTED = """async ([layer, act, argument]) => {
   }
 }"""
 
+# Points at one place after the other; from the move to the frame in which its value is said.
+POINTED = """async ([layer, number]) => {
+  const root = document.querySelector('[data-hv="app"]');
+  const img = root.querySelector(`[data-hv="card"][data-layer="${layer}"] [data-hv="grid"]`);
+  const tiles = JSON.parse(img.dataset.tiles), box = img.getBoundingClientRect();
+  const scale = box.width / Number(img.getAttribute('width'));
+  const x = number % tiles.cols, y = Math.floor(number / tiles.cols) % tiles.rows;
+  const place = `${layer}#1 ${tiles.channels[0]} ${y} ${x}`;
+  const from = performance.now();
+  img.dispatchEvent(new PointerEvent('pointermove', {bubbles: true,
+    clientX: box.left + scale * (tiles.left + (x + 0.5) * tiles.width / tiles.cols),
+    clientY: box.top + scale * (tiles.top + (y + 0.5) * tiles.height / tiles.rows)}));
+  for (;;) {
+    await new Promise(requestAnimationFrame);
+    const readout = root.querySelector('[data-hv="readout"]');
+    if (!readout.hidden && readout.dataset.place === place) return performance.now() - from;
+    if (performance.now() - from > 60000) throw new Error('nothing was said in 60 s');
+  }
+}"""
+
+# Pins the place under the pointer; from the click to the frame with its field and channels.
+PINNED = """async ([layer, number]) => {
+  const root = document.querySelector('[data-hv="app"]');
+  const img = root.querySelector(`[data-hv="card"][data-layer="${layer}"] [data-hv="grid"]`);
+  const tiles = JSON.parse(img.dataset.tiles), box = img.getBoundingClientRect();
+  const scale = box.width / Number(img.getAttribute('width'));
+  const x = number % tiles.cols, y = Math.floor(number / tiles.cols) % tiles.rows;
+  const from = performance.now();
+  img.dispatchEvent(new MouseEvent('click', {bubbles: true,
+    clientX: box.left + scale * (tiles.left + (x + 0.5) * tiles.width / tiles.cols),
+    clientY: box.top + scale * (tiles.top + (y + 0.5) * tiles.height / tiles.rows)}));
+  for (;;) {
+    await new Promise(requestAnimationFrame);
+    const said = root.querySelector('[data-hv="inspect-place"]').textContent;
+    const field = root.querySelector('[data-hv="inspect-field"]').textContent;
+    if (said.includes(`y ${y}, x ${x} of`) && field.startsWith('Sees')) {
+      return performance.now() - from;
+    }
+    if (performance.now() - from > 60000) throw new Error('nothing was pinned in 60 s');
+  }
+}"""
+
 # Presses Run; from then to the frame in which the layer's card shows a newer picture.
 FIRST_GRID = """async ([layer]) => {
   const root = document.querySelector('[data-hv="app"]');
@@ -208,6 +250,14 @@ def measure_app(lab: Lab, times: int) -> dict[str, list[float]]:
     results["view"] = repeat(min(times, len(colours) - 1), choose)
     results["page"] = repeat(min(times, 7), turn)  # 512 channels are eight pages
     results["run"] = repeat(times, first_grid)
+    results["point"] = repeat(
+        times, lambda i: float(page.evaluate(POINTED, ["features.28", 3 + 5 * i]))
+    )
+    app.part("tab-inspect").click()
+    app.part("inspect").wait_for()
+    app.painted("features.28")
+    pins = repeat(times + 1, lambda i: float(page.evaluate(PINNED, ["features.28", 3 + 5 * i])))
+    results["first pin"], results["pin"] = pins[:1], pins[1:]
     assert not lab.console_errors(), lab.console_errors()
     lab.shutdown()
     return results
@@ -251,6 +301,9 @@ def main() -> None:
                 ("view change → painted", "ms", results["view"], "≤ 150 ms"),
                 ("page turn → painted", "ms", results["page"], "≤ 100 ms"),
                 ("Run → first grid, beyond the forward", "ms", results["run"], "≤ 250 ms"),
+                ("pointer moves → value painted", "ms", results["point"], "≤ 50 ms"),
+                ("first pin → field and channels", "ms", results["first pin"], "≤ 1500 ms"),
+                ("pin → field and channels", "ms", results["pin"], "≤ 150 ms"),
             ]
         )
     )

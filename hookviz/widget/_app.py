@@ -69,9 +69,11 @@ class Panel(Part):
 
     Attributes:
         title: The tab's text.
+        beside: Whether it stands beside the gallery, not in its place.
     """
 
     title: ClassVar[str]
+    beside: ClassVar[bool] = False
 
     def __init__(self, app: App, **traits: Any) -> None:
         self.app = app

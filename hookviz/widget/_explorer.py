@@ -120,7 +120,7 @@ class Explorer(Part):
             tree=tree,
             image_input=image_input,
             gallery=gallery,
-            panels=[[panel.title, f"anywidget:{panel.model_id}"] for panel in self._panels],
+            panels=[[p.title, f"anywidget:{p.model_id}", p.beside] for p in self._panels],
             devices=available_devices(),
             status={"state": "idle", "text": "Ready."},
             layers=[],

@@ -33,6 +33,7 @@ class InspectPlace(Panel):
     """
 
     title = "Inspect"
+    beside = True
 
     _esm = built("panel_inspect.min.js")
     _css = built("panel_inspect.min.css")
@@ -254,7 +255,7 @@ def _inside_of(shown: Shown, region: list[int], count: int) -> dict[str, Any]:
         "bars": [
             [
                 c,
-                f"{found.inside[c].item():.4g} in, {found.outside[c].item():.4g} out",
+                f"{found.inside[c].item():.4g} / {found.outside[c].item():.4g}",
                 _share(n, largest),
             ]
             for c, n in zip(first, numbers, strict=True)

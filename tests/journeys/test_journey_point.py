@@ -96,6 +96,13 @@ def test_pin_by_keyboard_and_follow_a_bar(
     assert abs((inner["x"] - outer["x"]) / outer["width"] - box[0] / size[0]) < 0.02
     lab.screenshot("point_pinned")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
+    try:
+        lab.theme("dark")
+        lab.screenshot("point_pinned_dark")
+        assert lab.axe(axe_source, '[data-hv="app"]') == []
+    finally:
+        lab.theme("light")
+    expect(grid).to_be_visible()  # the maps stay beside the panel
     # A bar leads to its channel: its page, and its tile under the keys.
     top = lab.value("app.run.vector('features.28', 4, 7).order[3]")
     bar = app.part("inspect-bar").and_(

@@ -116,6 +116,26 @@ describe("pointing", () => {
     expect(document.activeElement).toBe(grid);
     expect(sent.at(-1)).toMatchObject({ type: "point", channel: 9 });
   });
+  test("another page: the keys go on at its first map, the mouse points at nothing", () => {
+    const turn = () => {
+      grid.setAttribute("data-tiles", JSON.stringify({ ...TILES, channels: [1, 2], rows: 2, cols: 2 }));
+      grid.dispatchEvent(new CustomEvent("hv-painted", { bubbles: true }));
+    };
+    at(75, 55);
+    expect(sent.at(-1)).toMatchObject({ channel: 3, y: 3, x: 1 });
+    reply(sent.at(-1));
+    turn();
+    expect(sent.length).toBe(1);
+    grid.setAttribute("data-tiles", JSON.stringify(TILES));
+    grid.focus();
+    press(grid, "ArrowRight");
+    press(grid, "ArrowRight");
+    reply(sent.at(-1));
+    expect(sent.at(-1)).toMatchObject({ channel: 7, x: 3 });
+    reply(sent.at(-1));
+    turn();
+    expect(sent.at(-1)).toMatchObject({ channel: 1, y: 1, x: 1 });
+  });
   test("leaving lets go of all", () => {
     cleanup.mount(h("div"), root)();
     expect([...model.listeners.values()].flat()).toEqual([]);

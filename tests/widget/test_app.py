@@ -664,8 +664,8 @@ class TestPanels:
     def test_each_panel_is_a_tab_with_a_widget_of_its_own(self, app: Explorer) -> None:
         from hookviz.widget._explorer import PANELS
 
-        assert [title for title, _ in app.panels] == [panel.title for panel in PANELS]
-        for (_, reference), panel in zip(app.panels, app.parts[3:], strict=True):
+        assert [title for title, _, _ in app.panels] == [panel.title for panel in PANELS]
+        for (_, reference, _), panel in zip(app.panels, app.parts[3:], strict=True):
             assert reference == f"anywidget:{panel.model_id}"
 
     def test_about_states_the_layer_in_use_before_and_after_a_run(

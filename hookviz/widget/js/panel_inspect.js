@@ -102,7 +102,7 @@ export function renderInspect({ model, el }) {
       setText(title, `${place.label} · y ${place.y}, x ${place.x} of ${place.rows} × ${place.cols}`);
       setText(facts, `Channel ${place.channel}: ${minus(place.value || "…")}${place.rank ? `, rank ${place.rank} of ${place.of}` : ""}`);
     }
-    if (region.length === 4) setText(marked, `Region ${region[2] - region[0]} × ${region[3] - region[1]} at x ${region[0]}, y ${region[1]}: mean inside, mean outside`);
+    if (region.length === 4) setText(marked, `Region ${region[2] - region[0]} × ${region[3] - region[1]} at x ${region[0]}, y ${region[1]}: mean inside / outside`);
   });
   cleanup.follow(model, ["field", "photo"], () => {
     setText(sees, fieldText(model.get("field")));

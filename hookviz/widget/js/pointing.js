@@ -7,7 +7,7 @@
 // One question is under way at a time; while it is, the last answer stands greyed, as a whole: with
 // the place that it is of.
 import "./pointing.css";
-import { h, setText } from "./kit.js";
+import { h, setAttribute, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 /** @typedef {import("./kit.js").Cleanup} Cleanup */
@@ -199,6 +199,7 @@ export function pointing(root, model, send, cleanup) {
       out = false;
       answer = message.value || message.values ? message : null;
       ask();
+      tell(); // at once: what is drawn in the next frame has it
       if (byKeys && answer && same(cursor, answer)) setText(said, answerText(answer));
       drawSoon();
     } else if (message.type === "show-channel") {
@@ -211,9 +212,18 @@ export function pointing(root, model, send, cleanup) {
   });
   root.addEventListener("hv-painted", () => {
     goToWanted();
-    if (cursor?.key) ask();
+    stayOnPage();
     drawSoon();
   });
+  /** Another page, or another size: the keys go on at what is shown, the mouse has to move. */
+  function stayOnPage() {
+    const tiles = cursor?.key ? tilesOf(gridOf(cursor.key) ?? root) : null;
+    if (!cursor?.key || !tiles) return;
+    const { channel, y, x } = cursor;
+    const there = tiles.channels.includes(channel) && y < tiles.rows && x < tiles.cols;
+    if (there) ask();
+    else moveTo(byKeys ? { ...cursor, channel: tiles.channels[0], y: Math.min(y, tiles.rows - 1), x: Math.min(x, tiles.cols - 1), rows: tiles.rows, cols: tiles.cols } : null, byKeys);
+  }
   function goToWanted() {
     const img = wanted && gridOf(wanted.key);
     const tiles = img && tilesOf(img);
@@ -471,7 +481,10 @@ export function pointing(root, model, send, cleanup) {
 
   // ── what else changes the picture
 
-  cleanup.follow(model, ["pin", "region"], drawSoon);
+  cleanup.follow(model, ["pin", "region"], () => {
+    setAttribute(root, "data-pinned", pin() || model.get("region")?.length ? "" : null);
+    drawSoon();
+  });
   cleanup.follow(model, ["photo"], () => {
     for (const img of all('[data-hv="original"]')) {
       if (photo().size) img.tabIndex = 0;

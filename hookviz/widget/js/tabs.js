@@ -10,11 +10,13 @@ import { button, h } from "./kit.js";
  * @param {(reference: string, place: HTMLElement) => void} show
  */
 export function resultTabs(model, gallery, show) {
-  const panels = /** @type {[string, string][]} */ (model.get("panels") ?? []);
-  const places = [gallery, ...panels.map(() => h("div", { class: "hv-place hv-place-panel", role: "tabpanel", hidden: true }))];
+  const panels = /** @type {[string, string, boolean][]} */ (model.get("panels") ?? []);
+  const places = [gallery, ...panels.map(([title, , beside]) =>
+    h("div", { class: beside ? "hv-place hv-place-panel hv-beside" : "hv-place hv-place-panel", role: "tabpanel", "aria-label": title, hidden: true }))];
   const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) =>
     button(`tab-${title.toLowerCase()}`, () => open(index), { role: "tab", class: "hv-tab" }, title));
   const shown = new Set([0]);
+  let now = 0;
   /** @param {number} index */
   function open(index) {
     tabs.forEach((tab, i) => {
@@ -22,6 +24,8 @@ export function resultTabs(model, gallery, show) {
       tab.tabIndex = i === index ? 0 : -1;
       places[i].hidden = i !== index;
     });
+    places[0].hidden = index > 0 && !panels[index - 1][2];
+    now = index;
     if (!shown.has(index)) show(panels[index - 1][1], places[index]);
     shown.add(index);
   }
@@ -29,10 +33,10 @@ export function resultTabs(model, gallery, show) {
   const list = h("div", { role: "tablist", class: "hv-tabs", "aria-label": "Results", onkeydown: (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
-    const next = (places.findIndex((place) => !place.hidden) + step + tabs.length) % tabs.length;
+    const next = (now + step + tabs.length) % tabs.length;
     open(next);
     tabs[next].focus();
   } }, ...tabs);
   const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results");
-  return h("div", { class: "hv-results" }, h("div", { class: "hv-results-head" }, title, list), ...places);
+  return h("div", { class: "hv-results" }, h("div", { class: "hv-results-head" }, title, list), h("div", { class: "hv-panels" }, ...places));
 }
