@@ -1,6 +1,6 @@
 // @ts-check
 // One layer's card in the gallery: its facts, its grid, its pages.
-import { actionButtons, button, bytesText, focused, h, icon, isOff, numberText, select, setAttribute, setChoices, setOff, setText, showBytes } from "./kit.js";
+import { actionButtons, button, bytesText, focused, h, icon, isOff, numberText, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
 import { sentence, worded } from "./wording.js";
 
 /**
@@ -41,7 +41,7 @@ export class Card {
     const tool = (/** @type {string} */ hv, /** @type {string} */ sign, /** @type {() => void} */ act) =>
       button(hv, act, { class: "hv-quiet" }, icon(sign));
     this.collapse = tool("collapse", "chevron", () => send({ type: "collapse", key, on: !this.state?.collapsed }));
-    this.name = h("span", { class: "hv-card-name" });
+    this.name = h("span", { class: "hv-card-name hv-name" });
     this.type = h("span", { class: "hv-tag" });
     this.call = h("span", { class: "hv-tag hv-call", hv: "call", hidden: true });
     this.stale = h("span", { hv: "stale", class: "hv-badge hv-warn", hidden: true,
@@ -108,7 +108,8 @@ export class Card {
     this.el.dataset.version = String(state.version);
     this.el.dataset.state = state.state;
     this.el.setAttribute("aria-label", `${name} ${state.type}${called}`);
-    setText(this.name, name);
+    setName(this.name, name);
+    this.name.title = name;
     setText(this.type, state.type);
     setText(this.call, called.trim());
     this.call.hidden = !called;

@@ -101,6 +101,17 @@ export function middle(text, most) {
 }
 
 /**
+ * A name that, where room is short, is cut in its middle: its last letters stay.
+ * @param {Element} element
+ * @param {string} text
+ */
+export function setName(element, text) {
+  if (element.textContent === text) return;
+  const at = text.length > 12 ? text.length - 6 : text.length;
+  element.replaceChildren(h("span", { class: "hv-name-start" }, text.slice(0, at)), text.slice(at));
+}
+
+/**
  * A button.
  * @param {string} hv
  * @param {() => void} act

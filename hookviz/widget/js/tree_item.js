@@ -1,6 +1,6 @@
 // @ts-check
 // One row of the layer tree.
-import { bytesText, h, icon } from "./kit.js";
+import { bytesText, h, icon, setName } from "./kit.js";
 import { sum } from "./tree_state.js";
 
 /** @typedef {import("./tree_rows.js").Row} Row */
@@ -24,6 +24,8 @@ export function rowElement(id, row, { state, call, fact, matches, open }) {
   const shape = call ? fact.s?.[call - 1] : fact.s?.[0];
   const bytes = call ? fact.b?.[call - 1] : sum(fact.b);
   const name = row.name || "(model)";
+  const short = h("span", { class: "hv-row-name hv-name" });
+  setName(short, label);
   const node = h("div", {
     hv: "row", class: "hv-row", role: "treeitem", id: `${id}-${row.index}-${call}`,
     "data-name": row.name, "data-index": row.index, "data-key": call ? `${row.name}#${call}` : row.name,
@@ -35,7 +37,7 @@ export function rowElement(id, row, { state, call, fact, matches, open }) {
   },
   h("span", { hv: "twisty", class: "hv-twisty" }, opens ? icon("chevron") : null),
   h("span", { hv: "tick", class: "hv-tick" }),
-  h("span", { class: "hv-row-name" }, label),
+  short,
   h("span", { class: "hv-row-type" }, call ? "" : row.type),
   fact.r
     ? h("span", { class: "hv-row-reason" }, fact.r)
