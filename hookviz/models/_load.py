@@ -126,10 +126,10 @@ def load_model(
 def _recipe(own: object, source: ModelSource, request: Request, loaded: LoadedModel) -> Recipe:
     module = isinstance(own, nn.Module)
     weights = request.weights
-    if is_path(weights):
-        weights = str(expanded(weights).absolute())
-    elif request.word == "none":
+    if request.word == "none":
         weights = None
+    elif request.word != "auto" and is_path(weights):
+        weights = str(expanded(weights).absolute())
     else:
         weights = (None if module else source.recall(loaded.weights)) or "auto"
     path = isinstance(source, CheckpointFile)

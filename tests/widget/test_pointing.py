@@ -88,7 +88,8 @@ def test_places_are_sent_with_the_picture_and_hold_what_is_drawn(
     assert sent["fc#1"] == {}  # bars
     tiles = sent["conv#1"]
     assert (tiles["channels"], tiles["rows"], tiles["cols"]) == ([0, 1, 2, 3, 4, 5], 24, 24)
-    options = app.gallery.options_of(app.gallery.card("conv#1"))  # type: ignore[arg-type]
+    card = app.gallery.card("conv#1")
+    options = app.gallery.options_of(card, on_page=True)  # type: ignore[arg-type]
     places = app.run.drawing("conv", options=options).places
     for index, (top, left, height, width) in enumerate(places):
         row, column = divmod(index, tiles["columns"])

@@ -58,12 +58,17 @@ export function renderImage({ model, el }) {
   root.addEventListener("hv-transfer", (/** @type {any} */ event) => takeTransfer(event.detail));
   takeFiles(root, drop, takeTransfer, (message) =>
     model.send({ type: "problem", message, remedy: "Save the picture as a file and drop that." }));
+  let shown = "";
+  cleanup.listen(model, "change:choice", () => model.get("choice") === "own" && unfold(true));
   cleanup.follow(model, ["info"], () => {
-    const has = Boolean(model.get("info")?.name);
+    const name = model.get("info")?.name ?? "";
+    const has = Boolean(name);
     drop.classList.toggle("hv-small", has);
     title.hidden = has;
     preprocessing.line.hidden = !has;
-    unfold(!has);
+    // The same photo, prepared otherwise, leaves the fold as it is.
+    if (!has || name !== shown) unfold(!has);
+    shown = name;
   });
   cleanup.follow(model, ["samples"], () => {
     const names = (model.get("samples") ?? []).map((/** @type {string} */ name) => [name, name.replace(/\.\w+$/, "")]);
