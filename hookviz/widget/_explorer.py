@@ -26,6 +26,7 @@ from hookviz.widget._as_python import python_of
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
+from hookviz.widget._channel_page import ChannelPage
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._exporting import Exporting
 from hookviz.widget._image_input import ImageInput
@@ -40,7 +41,7 @@ from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (InspectPlace, AboutLayer)
+PANELS: tuple[type[Panel], ...] = (InspectPlace, ChannelPage, AboutLayer)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5
@@ -64,6 +65,7 @@ class Explorer(Part):
         auto_run: Whether every change of layers or image starts a run.
         pin: The place that is pinned: ``key`` ("layer#call"), ``channel``, ``y``, ``x`` and what
             stands there; {} for none.
+        channel: The channel that has a page: ``key`` and ``channel``; {} for none.
         region: The region of the photo that is marked: left, top, right, bottom in its pixels,
             right and bottom past the last one; [] for none.
         status: What is going on: ``state``, ``text``, ``done``, ``total``, ``outcome``.
@@ -90,6 +92,7 @@ class Explorer(Part):
     export_result = traitlets.Dict().tag(sync=True)
     auto_run = traitlets.Bool(False).tag(sync=True)
     pin = traitlets.Dict().tag(sync=True)
+    channel = traitlets.Dict().tag(sync=True)
     region: traitlets.List[Any] = traitlets.List().tag(sync=True)
     photo = traitlets.Dict().tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
@@ -263,7 +266,7 @@ class Explorer(Part):
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
         self.gallery.observe(self._refresh_panels, "current_key")
-        self.observe(self._refresh_panels, ["pin", "region"])
+        self.observe(self._refresh_panels, ["pin", "region", "channel"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -294,7 +297,7 @@ class Explorer(Part):
             self._model_before = weakref.ref(model)
         self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
-        self.pin, self.region, self.photo, self.predictions = {}, [], {}, {}
+        self.pin, self.channel, self.region, self.photo, self.predictions = {}, {}, [], {}, {}
         self.pointing = Pointing(self)
         self.tree.show(None)
         self.show_model()
