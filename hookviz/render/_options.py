@@ -61,6 +61,7 @@ class DrawingOptions(TypedDict, total=False):
     input_channel: int | None
     output_channel: int | None
     relative: bool
+    signed: bool | None
     style: Style | None
     width: int
     dpi: float
@@ -114,6 +115,8 @@ class GridOptions:
             channels first.
         relative: Comparisons only: draw the difference as a share of the larger magnitude of the
             two values, −2 to 2.
+        signed: Attributions only: True draws them with their sign, False cut at zero; None is as
+            the method's paper has it.
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -160,6 +163,7 @@ class GridOptions:
     input_channel: int | None = None
     output_channel: int | None = None
     relative: bool = False
+    signed: bool | None = None
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
@@ -362,6 +366,12 @@ def one_of(name: str, value: Any, legal: Iterable[str | None]) -> Any:
     return value
 
 
+def _signed(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RenderError(f"{name} is {value!r}; legal are True, False and None.")
+    return value
+
+
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise RenderError(f"{name} is {value!r}; it must be a text.")
@@ -420,6 +430,7 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=AXES), ("axes",)),
     (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
+    (_signed, ("signed",)),
     (_channels, ("channels",)),
     (_cmap, ("cmap",)),
     (_order, ("order",)),

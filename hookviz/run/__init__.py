@@ -25,11 +25,14 @@ from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, 
 from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
 from hookviz.run._record import Run
+from hookviz.run._torch_state import undisturbed
+from hookviz.run._trial import AxesTrial
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
 __all__ = [
+    "AxesTrial",
     "ChannelVector",
     "ReceptiveField",
     "RegionChannels",
@@ -45,6 +48,7 @@ __all__ = [
     "reproduce",
     "run_model",
     "run_recorded",
+    "undisturbed",
 ]
 
 
