@@ -32,7 +32,7 @@ from hookviz.explanation._target import (
     BoxTarget,
     ChannelTarget,
     MaskTarget,
-    Target,
+    SettledTarget,
     TargetLike,
     wanted_targets,
 )
@@ -51,8 +51,8 @@ __all__ = [
     "Method",
     "Point",
     "Progress",
+    "SettledTarget",
     "Steps",
-    "Target",
     "TargetLike",
     "explain",
     "gradients",

@@ -23,7 +23,7 @@ from hookviz.render import Attribution, GridOptions, arrange
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class ByPlace:
     """A layer's output or gradient by channel and place.
 
     Attributes:
@@ -35,7 +35,7 @@ class Places:
     apart: Tensor | None
 
 
-def places_of(record: Activation, input_size: tuple[int, int]) -> Places:
+def places_of(record: Activation, input_size: tuple[int, int]) -> ByPlace:
     """Turns a layer's output to channels and places, as its figures show it.
 
     Raises:
@@ -51,7 +51,7 @@ def places_of(record: Activation, input_size: tuple[int, int]) -> Places:
         )
     wide = torch.float32 if record.tensor.device.type == "mps" else torch.float64
     apart = arranged.apart
-    return Places(arranged.maps.to(wide), None if apart is None else apart.to(wide))
+    return ByPlace(arranged.maps.to(wide), None if apart is None else apart.to(wide))
 
 
 Formula = Callable[[Tensor, Tensor], Tensor]
@@ -86,7 +86,7 @@ def by_gradient(formula: Formula) -> Callable[[Job], Iterator[Attribution]]:
 
 
 def _map(
-    formula: Formula, point: Point, here: Places, gradient: Tensor, size: tuple[int, int]
+    formula: Formula, point: Point, here: ByPlace, gradient: Tensor, size: tuple[int, int]
 ) -> tuple[Tensor, Tensor | None]:
     there = places_of(replace(point.record, tensor=gradient), size)
     weights = formula(here.maps, there.maps)

@@ -111,7 +111,7 @@ class Forwards:
             RunCancelled: ``cancelled`` answered True.
             Exception: Whatever the model's own forward raised, unchanged.
         """
-        kept, read = _Kept(grad=grad), _Kept(grad=grad, cut=False)
+        kept, read = _Outputs(grad=grad), _Outputs(grad=grad, cut=False)
         changes = [*edits]
         if layers:
             changes.append(Edit(list(layers), "output", kept.keep, "explain", leaf=leaf))
@@ -151,7 +151,7 @@ def _without_values(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
-class _Kept:
+class _Outputs:
     """The outputs of some layers, call by call.
 
     Args:

@@ -14,7 +14,7 @@ from hookviz.errors import HookvizError, LayerError
 from hookviz.explanation._forward import Answer, Forwards
 from hookviz.explanation._methods import Method
 from hookviz.explanation._progress import Steps
-from hookviz.explanation._target import Target, Wanted
+from hookviz.explanation._target import SettledTarget, Wanted
 from hookviz.images import NetworkInput
 from hookviz.models import LoadedModel
 from hookviz.render import Attribution
@@ -49,7 +49,7 @@ class Job:
     leaf: str | None
     steps: Steps
     answer: Answer | None = None
-    targets: tuple[Target, ...] = ()
+    targets: tuple[SettledTarget, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -94,7 +94,7 @@ TargetLike: TypeAlias = (
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class SettledTarget:
     """One number, found out for one image.
 
     Attributes:
@@ -133,7 +133,7 @@ class Wanted:
         placed: Whether it needs to know where the layer's places lie in the image.
     """
 
-    settle: Callable[[Answer], Target]
+    settle: Callable[[Answer], SettledTarget]
     layer: str | None = None
     placed: bool = False
 
@@ -220,7 +220,7 @@ def _count(name: str, value: object) -> None:
 # Classes
 
 
-def _likeliest(model: LoadedModel, answer: Answer) -> Target:
+def _likeliest(model: LoadedModel, answer: Answer) -> SettledTarget:
     if _segments(answer.output):
         maps = _maps(answer.output)
         shares = torch.bincount(maps[0].detach().argmax(0).flatten(), minlength=maps.shape[1])
@@ -234,7 +234,7 @@ def _likeliest(model: LoadedModel, answer: Answer) -> Target:
     return _class(model, int(scores[0].detach().argmax()), answer)
 
 
-def _class(model: LoadedModel, which: int | str, answer: Answer) -> Target:
+def _class(model: LoadedModel, which: int | str, answer: Answer) -> SettledTarget:
     if _segments(answer.output):
         return _mask(model, which, answer)
     if _detects(answer.output):
@@ -255,7 +255,7 @@ def _class(model: LoadedModel, which: int | str, answer: Answer) -> Target:
     def of(answer: Answer) -> Tensor:
         return _class_scores(model, answer)[:, index]
 
-    return Target(_class_name(names, index), str(index), of)
+    return SettledTarget(_class_name(names, index), str(index), of)
 
 
 def _found(model: LoadedModel, labels: Iterable[int]) -> str:
@@ -352,7 +352,7 @@ def _segments(output: Any) -> bool:
     return isinstance(output, Mapping) and "out" in output
 
 
-def _mask(model: LoadedModel, which: int | str, answer: Answer) -> Target:
+def _mask(model: LoadedModel, which: int | str, answer: Answer) -> SettledTarget:
     maps = _maps(answer.output)
     count = maps.shape[1]
     names = model.categories if len(model.categories) == count else ()
@@ -369,7 +369,7 @@ def _mask(model: LoadedModel, which: int | str, answer: Answer) -> Target:
     def of(answer: Answer) -> Tensor:
         return (_maps(answer.output)[:, index] * inside).sum((1, 2))
 
-    return Target(f"mask of {name}", f"mask of {index}", of)
+    return SettledTarget(f"mask of {name}", f"mask of {index}", of)
 
 
 # Detection
@@ -380,7 +380,7 @@ def _detects(output: Any) -> bool:
     return isinstance(first, Mapping) and {"boxes", "labels", "scores"} <= set(first)
 
 
-def _box(model: LoadedModel, box: int, answer: Answer) -> Target:
+def _box(model: LoadedModel, box: int, answer: Answer) -> SettledTarget:
     if not _detects(answer.output):
         raise HookvizError(f"The model gives no boxes but {describe(answer.output)}.")
     found = answer.output[0]
@@ -394,7 +394,7 @@ def _box(model: LoadedModel, box: int, answer: Answer) -> Target:
     def of(answer: Answer) -> Tensor:
         return torch.stack([_score_of_box(one, label, place, score) for one in answer.output])
 
-    return Target(f"box {box} of {_class_name(model.categories, label)}", f"box {box}", of)
+    return SettledTarget(f"box {box} of {_class_name(model.categories, label)}", f"box {box}", of)
 
 
 def _score_of_box(found: Mapping[str, Tensor], label: int, place: Tensor, score: Tensor) -> Tensor:
@@ -442,7 +442,7 @@ def _channel(model: LoadedModel, target: ChannelTarget) -> Wanted:
     return Wanted(lambda answer: _settled_channel(target, answer), target.layer, placed)
 
 
-def _settled_channel(target: ChannelTarget, answer: Answer) -> Target:
+def _settled_channel(target: ChannelTarget, answer: Answer) -> SettledTarget:
     text = f"channel {target.channel} of {target.layer}"
     if target.place is not None:
         text += " at {}, {}".format(*target.place)
@@ -455,7 +455,7 @@ def _settled_channel(target: ChannelTarget, answer: Answer) -> Target:
         return _channel_scores(record, target, answer.count)
 
     of(answer)
-    return Target(text, text, of)
+    return SettledTarget(text, text, of)
 
 
 def _channel_scores(record: Activation, target: ChannelTarget, count: int) -> Tensor:
@@ -503,7 +503,7 @@ def _channel_scores(record: Activation, target: ChannelTarget, count: int) -> Te
 # Functions
 
 
-def _function(function: Callable[[Any], Any]) -> Target:
+def _function(function: Callable[[Any], Any]) -> SettledTarget:
     name = getattr(function, "__name__", type(function).__name__)
 
     def of(answer: Answer) -> Tensor:
@@ -513,7 +513,9 @@ def _function(function: Callable[[Any], Any]) -> Target:
                 for i in range(answer.count)]  # fmt: skip
         return torch.cat(each)
 
-    return Target(f"function {name}" if name != "<lambda>" else "a function of the output", "", of)
+    return SettledTarget(
+        f"function {name}" if name != "<lambda>" else "a function of the output", "", of
+    )
 
 
 def _number(found: Any, name: str) -> Tensor:

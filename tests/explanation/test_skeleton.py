@@ -39,7 +39,7 @@ def test_grad_cam_is_its_formula_before_an_in_place_relu():
 
 
 def test_an_unknown_method_is_a_sentence_with_those_there_are():
-    with pytest.raises(HookvizError, match="There is no method 'gradcan'.*'gradcam'"):
+    with pytest.raises(HookvizError, match=r"There is no method 'gradcan'.*'gradcam'"):
         hookviz.explain(net(), hookviz.sample_image(), "0", method="gradcan")
 
 
