@@ -21,6 +21,7 @@ from hookviz.activation import Activation
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_recorded
+from hookviz.run._channel import ChannelSummary, InputChannels, Source
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AxesTrial",
+    "ChannelSummary",
     "ChannelVector",
+    "InputChannels",
     "ReceptiveField",
     "RegionChannels",
     "Run",
     "RunChoices",
+    "Source",
     "facts_of",
     "failing_layer",
     "feature_maps",
