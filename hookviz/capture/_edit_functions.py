@@ -88,7 +88,8 @@ def _where_and_region(name: str, part: Part) -> tuple[Where, Region]:
         where["call"] = part["call"]
     if "leaf" in part:
         where["leaf"] = part["leaf"]
-    return where, Region.of(*(part.get(key) for key in ("channels", "place", "heads", "axis")))
+    channels, place, heads = part.get("channels"), part.get("place"), part.get("heads")
+    return where, Region.of(channels, place, heads, part.get("axis"))
 
 
 def zero(layers: Layers, **part: Unpack[Part]) -> Edit:

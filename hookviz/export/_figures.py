@@ -39,6 +39,7 @@ from hookviz.export._part import (
     reason,
 )
 from hookviz.render import (
+    ActivationPair,
     Drawing,
     FigureFacts,
     GridOptions,
@@ -78,7 +79,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
             image=base_name(facts.image_name),
             input_size=facts.input_size,
             # A comparison says itself what each of its sides is.
-            edits="" if activation.kind == "comparison" else facts.edits,
+            edits="" if isinstance(activation, ActivationPair) else facts.edits,
         ),
         background=None if image is None else np.asarray(image.convert("RGB")),
         categories=facts.categories,

@@ -61,7 +61,7 @@ def patch_from(image: Any, layers: Layers, **part: Unpack[Part]) -> ImageEdit:
     Examples:
         >>> import hookviz
         >>> str(patch_from(hookviz.sample_image(), "features.28", channels=7))
-        'features.28: set channel 7 to its value for fallow_deer.jpg'
+        'features.28: set channel 7 to its value for chelsea.png'
     """
     picture = read_image(image)
     plain = zero(layers, **part)  # which knows how a part is described
