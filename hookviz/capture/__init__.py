@@ -27,6 +27,7 @@ from hookviz.capture._edit_functions import (
 from hookviz.capture._edit_region import Region
 from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
+from hookviz.capture._leaves import change_leaves
 from hookviz.capture._session import Capture, layer_shapes
 from hookviz.capture._tree import LayerInfo, LayerSelector, list_layers, select_layers
 from hookviz.capture._verbose import ExecutionRow, VerboseExecution
@@ -48,6 +49,7 @@ __all__ = [
     "VerboseExecution",
     "Where",
     "add_noise",
+    "change_leaves",
     "clamp_gradients",
     "clip_gradients",
     "edit",

@@ -51,14 +51,18 @@ class AxesTrial:
         tensor: (N, 3, H, W), what it is fed.
         settings: How the run captures: keywords of `Capture`. Where ``cancelled`` ends the further
             forwards, what is in doubt stays so.
-        editing: How the run is edited; the further forwards are edited alike.
+        editing: How the run is edited, if it is; the further forwards are edited alike.
     """
 
     def __init__(
-        self, model: LoadedModel, tensor: Tensor, settings: Mapping[str, Any], editing: Editing
+        self,
+        model: LoadedModel,
+        tensor: Tensor,
+        settings: Mapping[str, Any],
+        editing: Editing | None = None,
     ) -> None:
         self._model, self._tensor, self._settings = model, tensor, settings
-        self._editing = editing
+        self._editing = editing or contextlib.nullcontext()
         self._parts = dict(model.module.named_modules())
         self._frames = _frames(feed(model, tensor))
         self._size = (int(tensor.shape[-2]), int(tensor.shape[-1]))
