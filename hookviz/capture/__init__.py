@@ -9,7 +9,7 @@ from __future__ import annotations
 from hookviz.capture._clip import GradientClipping, clip_gradients
 from hookviz.capture._edit_effect import Effect, effect
 from hookviz.capture._edit_functions import (
-    Part,
+    EditPart,
     add_noise,
     clamp_gradients,
     edit_from_json,
@@ -35,6 +35,7 @@ from hookviz.capture._verbose import ExecutionRow, VerboseExecution
 __all__ = [
     "Capture",
     "Edit",
+    "EditPart",
     "Editing",
     "Effect",
     "ExecutionRow",
@@ -43,7 +44,6 @@ __all__ = [
     "LayerInfo",
     "LayerSelector",
     "Layers",
-    "Part",
     "Region",
     "Site",
     "VerboseExecution",

@@ -31,7 +31,7 @@ from hookviz.capture._editing import Edit, Layers, Site, Where
 from hookviz.errors import CaptureError
 
 
-class Part(Where, total=False):
+class EditPart(Where, total=False):
     """Which part of an output an edit changes; nothing given is all of it.
 
     ``channels``: index or indices, from 0. ``place``: (row, column) of a layer with rows and
@@ -52,7 +52,9 @@ class Part(Where, total=False):
 Make: TypeAlias = Callable[[Tensor, Site], Tensor]
 
 
-def _ready_made(name: str, phrase: str, layers: Layers, make: Make, part: Part, **own: Any) -> Edit:
+def _ready_made(
+    name: str, phrase: str, layers: Layers, make: Make, part: EditPart, **own: Any
+) -> Edit:
     """An edit of a part of an output.
 
     Args:
@@ -77,11 +79,11 @@ def _ready_made(name: str, phrase: str, layers: Layers, make: Make, part: Part, 
     )  # fmt: skip
 
 
-def _where_and_region(name: str, part: Part) -> tuple[Where, Region]:
-    unknown = part.keys() - Part.__annotations__.keys()
+def _where_and_region(name: str, part: EditPart) -> tuple[Where, Region]:
+    unknown = part.keys() - EditPart.__annotations__.keys()
     if unknown:
         raise CaptureError(
-            f"{name} has no option '{min(unknown)}'; it has {names_text(Part.__annotations__)}."
+            f"{name} has no option '{min(unknown)}'; it has {names_text(EditPart.__annotations__)}."
         )
     where: Where = {}
     if "call" in part:
@@ -92,12 +94,12 @@ def _where_and_region(name: str, part: Part) -> tuple[Where, Region]:
     return where, Region.of(channels, place, heads, part.get("axis"))
 
 
-def zero(layers: Layers, **part: Unpack[Part]) -> Edit:
+def zero(layers: Layers, **part: Unpack[EditPart]) -> Edit:
     """A layer's output, or a part of it, becomes 0, as if it had been cut out (ablation).
 
     Args:
         layers: Selectors of the layers.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`Part`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
 
     Returns:
         An edit.
@@ -119,13 +121,13 @@ def zero(layers: Layers, **part: Unpack[Part]) -> Edit:
     return _ready_made("zero", "zero {}", layers, lambda t, _: torch.zeros_like(t), part)
 
 
-def scale(layers: Layers, factor: float, **part: Unpack[Part]) -> Edit:
+def scale(layers: Layers, factor: float, **part: Unpack[EditPart]) -> Edit:
     """A layer's output, or a part of it, is multiplied by a factor.
 
     Args:
         layers: Selectors of the layers.
         factor: What it is multiplied by; 0 also turns NaN and Inf into 0.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`Part`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
 
     Returns:
         An edit; it raises as that of :func:`zero` does.
@@ -142,7 +144,7 @@ def scale(layers: Layers, factor: float, **part: Unpack[Part]) -> Edit:
     )
 
 
-def replace_by_mean(layers: Layers, **part: Unpack[Part]) -> Edit:
+def replace_by_mean(layers: Layers, **part: Unpack[EditPart]) -> Edit:
     """Each channel of a layer's output becomes its mean over its places (mean ablation).
 
     What the channel says on the whole stays, where it says it is lost. In a layer without places
@@ -150,7 +152,7 @@ def replace_by_mean(layers: Layers, **part: Unpack[Part]) -> Edit:
 
     Args:
         layers: Selectors of the layers.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`Part`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
             At a ``place`` alone the mean of all places is put there.
 
     Returns:
@@ -177,14 +179,14 @@ def replace_by_mean(layers: Layers, **part: Unpack[Part]) -> Edit:
     return _ready_made("replace_by_mean", "set {} to the mean", layers, make, part)
 
 
-def replace_by_noise(layers: Layers, *, seed: int = 0, **part: Unpack[Part]) -> Edit:
+def replace_by_noise(layers: Layers, *, seed: int = 0, **part: Unpack[EditPart]) -> Edit:
     """Each channel of a layer's output becomes Gaussian noise of its mean and deviation.
 
     Args:
         layers: Selectors of the layers.
         seed: Of the numbers: the same seed, shape and call give the same ones, whatever the device.
             No generator of torch's is moved.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`Part`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
 
     Returns:
         An edit; it raises as that of :func:`zero` does, and for integer outputs.
@@ -226,7 +228,7 @@ def scale_channels(
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
         factor: What the channels are multiplied by; 0 also turns NaN and Inf into 0.
-        axis: The channels' axis, see :class:`Part`.
+        axis: The channels' axis, see :class:`EditPart`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output.
 
@@ -244,7 +246,7 @@ def zero_channels(
     Args:
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
-        axis: The channels' axis, see :class:`Part`.
+        axis: The channels' axis, see :class:`EditPart`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output.
 
@@ -327,7 +329,9 @@ def replace_gradient(
     return _replace(_gradient_kind(of), layers, new, **where)
 
 
-def patch(source: Activation | Tensor, layers: Layers | None = None, **part: Unpack[Part]) -> Edit:
+def patch(
+    source: Activation | Tensor, layers: Layers | None = None, **part: Unpack[EditPart]
+) -> Edit:
     """A stored activation takes the place of what the layer gives now.
 
     For activation patching between two images: capture a layer for the one, run the other with
@@ -339,7 +343,7 @@ def patch(source: Activation | Tensor, layers: Layers | None = None, **part: Unp
             copied at each use, so that nothing can write into it, and moved to the device and
             dtype of what it replaces.
         layers: Where to; needed for a tensor, default the activation's own layer.
-        **part: ``channels``, ``place``, ``heads``, ``axis``: see :class:`Part`. ``call``: default
+        **part: ``channels``, ``place``, ``heads``, ``axis``: see :class:`EditPart`. ``call``: default
             the activation's call where its layer ran several times, else every call. ``leaf``:
             default the activation's leaf.
 
@@ -491,7 +495,7 @@ def _stored(tensor: Tensor, region: Region = Region()) -> Make:  # noqa: B008 - 
 READY_MADE: dict[str, Callable[..., Edit]] = {
     one.__name__: one for one in (zero, scale, replace_by_mean, replace_by_noise)
 }
-_ARGUMENTS = ("edit", "layers", "factor", "seed", *Part.__annotations__)
+_ARGUMENTS = ("edit", "layers", "factor", "seed", *EditPart.__annotations__)
 
 
 def edit_from_json(record: object) -> Edit:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hookviz.capture import (
     Edit,
+    EditPart,
     Layers,
-    Part,
     Site,
     edit,
     edit_from_json,
@@ -35,10 +35,10 @@ class ImageEdit(Edit):
     """
 
     image: Picture = field(kw_only=True, repr=False)
-    part: Part = field(kw_only=True, repr=False)
+    part: EditPart = field(kw_only=True, repr=False)
 
 
-def patch_from(image: Any, layers: Layers, **part: Unpack[Part]) -> ImageEdit:
+def patch_from(image: Any, layers: Layers, **part: Unpack[EditPart]) -> ImageEdit:
     """A layer's output, or a part of it, becomes what it is for another image.
 
     The other image goes through the same model and preprocessing, without edits, when the run
@@ -48,7 +48,7 @@ def patch_from(image: Any, layers: Layers, **part: Unpack[Part]) -> ImageEdit:
         image: Anything that `read_image` takes.
         layers: Selectors of the layers.
         **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see
-            `hookviz.capture.Part`.
+            `hookviz.capture.EditPart`.
 
     Returns:
         An edit for ``feature_maps(…, edits=[…])``; `hookviz.capture.edit` has no model to run the
@@ -207,7 +207,7 @@ def _edit_of(record: Any, images: dict[str, Picture]) -> Edit:
             remedy="Pass it behind the first: reproduce(png, image=['first', 'other']).",
             code="image-not-at-hand",
         )
-    keys = [key for key in Part.__annotations__ if key in rest]
+    keys = [key for key in EditPart.__annotations__ if key in rest]
     part: Any = {key: rest[key] for key in keys}
     if isinstance(part.get("place"), list):
         part["place"] = tuple(part["place"])
