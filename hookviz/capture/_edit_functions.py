@@ -99,7 +99,7 @@ def zero(layers: Layers, **part: Unpack[EditPart]) -> Edit:
 
     Args:
         layers: Selectors of the layers.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
 
     Returns:
         An edit.
@@ -127,7 +127,7 @@ def scale(layers: Layers, factor: float, **part: Unpack[EditPart]) -> Edit:
     Args:
         layers: Selectors of the layers.
         factor: What it is multiplied by; 0 also turns NaN and Inf into 0.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
 
     Returns:
         An edit; it raises as that of :func:`zero` does.
@@ -152,7 +152,7 @@ def replace_by_mean(layers: Layers, **part: Unpack[EditPart]) -> Edit:
 
     Args:
         layers: Selectors of the layers.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
             At a ``place`` alone the mean of all places is put there.
 
     Returns:
@@ -186,7 +186,7 @@ def replace_by_noise(layers: Layers, *, seed: int = 0, **part: Unpack[EditPart])
         layers: Selectors of the layers.
         seed: Of the numbers: the same seed, shape and call give the same ones, whatever the device.
             No generator of torch's is moved.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: see :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
 
     Returns:
         An edit; it raises as that of :func:`zero` does, and for integer outputs.
@@ -343,7 +343,7 @@ def patch(
             copied at each use, so that nothing can write into it, and moved to the device and
             dtype of what it replaces.
         layers: Where to; needed for a tensor, default the activation's own layer.
-        **part: ``channels``, ``place``, ``heads``, ``axis``: see :class:`EditPart`. ``call``: default
+        **part: ``channels``, ``place``, ``heads``, ``axis``: :class:`EditPart`. ``call``: default
             the activation's call where its layer ran several times, else every call. ``leaf``:
             default the activation's leaf.
 
