@@ -55,7 +55,7 @@ def _by_gradient(weigh: Weigh, *, positive: bool = False) -> Callable[[Job], Ite
     def explain(job: Job) -> Iterator[Attribution]:
         answer = job.first(grad=True)
         points = answer.points
-        layers = [_Layer(point, by_place(point.record, job.size)) for point in points]
+        layers = [_LayerMaps(point, by_place(point.record, job.size)) for point in points]
         scores = job.scores(answer)
         job.steps.expect(len(scores))
         for number, (target, score) in enumerate(zip(job.targets, scores, strict=True)):
@@ -73,7 +73,7 @@ def _by_gradient(weigh: Weigh, *, positive: bool = False) -> Callable[[Job], Ite
 
 
 @dataclass(eq=False)
-class _Layer:
+class _LayerMaps:
     """The maps of one layer, target by target."""
 
     point: Point
