@@ -1,18 +1,18 @@
-"""Attributions of the network's input: how each pixel bears on a target.
+"""Attributions: how much each value of the network's input counts for a target.
 
-captum computes what it computes rightly (saliency, input × gradient, integrated gradients,
-occlusion); guided backpropagation, SmoothGrad's noise, the batches, progress and cancel are ours.
+captum computes what it computes rightly: saliency, input × gradient, integrated gradients and
+occlusion, called with a function that gives the target of a batch. Targets, guided backpropagation,
+SmoothGrad's noise, the size of batches, progress and cancelling are ours.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,64 +20,31 @@ from torch.autograd.graph import saved_tensors_hooks
 from torchvision.transforms.functional import gaussian_blur
 
 from hookviz._text import names_text
-from hookviz.errors import HookvizError, RunCancelled, did_you_mean
+from hookviz.errors import HookvizError, did_you_mean
 from hookviz.explanation._guided import GuidedReLUs
+from hookviz.explanation._job import Job
+from hookviz.explanation._methods import Method, register
+from hookviz.explanation._target import Target
 from hookviz.images import NetworkInput
+from hookviz.render import Attribution
 
-Score = Callable[[Tensor], Tensor]
-"""(B, C, H, W), inputs of the network → (B,), the target of each."""
-Progress = Callable[[int, int, float | None], object]
-"""Called with how many inputs were run, how many will be, and the seconds that are left (None
-while that is not known)."""
-
-TOLERANCE = 0.05
-"""By how much of the output's difference the sum of integrated gradients may err, unmarked."""
+_TOLERANCE = 0.05  # the share by which a sum of integrated gradients may err unmarked
 _FIRST_STEPS, _MOST_STEPS = 32, 256
-_MEMORY = 2**30  # bytes that the tensors of one batch may take where a device does not tell
-_MOST_BATCH = {"cpu": 16}  # larger ones are no faster there
-_MOST_BATCH_ELSEWHERE = 64
+# Bytes that the tensors of one batch may take where the device does not tell what is free.
+_MEMORY = 2**30
+# ResNet-18 at 224 pixels on one core: 17 images/s one by one, 21 at 16, 17 again at 64.
+_MOST_BATCH, _MOST_BATCH_ON_CPU = 64, 16
+_LEVELS = {"black": 0.0, "gray": 0.5, "white": 1.0}
 
 
-class AttributionChoices(TypedDict, total=False):
-    """Keywords of the methods that attribute to the network's input.
-
-    Attributes:
-        baseline: Of integrated gradients and occlusion: what stands for no image. "black",
-            "gray", "white", "mean" (zeros in the network's units), "blur" (the input, blurred),
-            a level from 0 (black) to 1 (white), or a tensor (1, C, H, W) in the network's units.
-            Default "black" for integrated gradients, "mean" for occlusion.
-        steps: Of integrated gradients: how many points of the path are taken, by Gauss-Legendre.
-            None begins with 32 and doubles them until the sum is within 5 %, up to 256.
-        samples: Of SmoothGrad: how many noisy inputs are averaged. Default 32.
-        noise: Of SmoothGrad: the noise's standard deviation as a share of the input's range, from
-            its lowest to its highest value. Default 0.15.
-        seed: Of SmoothGrad's noise. Default 0.
-        window: Of occlusion: (height, width) in pixels of what is covered at a time, or one number
-            for both. Default an eighth of each side.
-        stride: Of occlusion: how far the window moves, likewise; at most ``window``. Default half
-            of it.
-        batch: How many inputs are run at once; None chooses as many as 1 GiB of memory takes (of
-            CUDA's, half of what is free), at most 16 on the CPU and 64 elsewhere.
-    """
-
-    baseline: str | float | Tensor
-    steps: int | None
-    samples: int
-    noise: float
-    seed: int
-    window: int | Sequence[int]
-    stride: int | Sequence[int]
-    batch: int | None
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Completeness:
-    """Whether integrated gradients add up to what they explain (Sundararajan et al. 2017).
+    """Whether integrated gradients add up to what they explain.
 
     Attributes:
         total: Sum of all attributions.
-        difference: The target for the input minus that for the baseline.
-        steps: How many steps were taken.
+        difference: The target for the input minus the target for the baseline.
+        steps: How many steps were taken on the way.
     """
 
     total: float
@@ -92,285 +59,247 @@ class Completeness:
     @property
     def holds(self) -> bool:
         """Whether the sum errs by at most 5 % of the difference."""
-        return abs(self.total - self.difference) <= TOLERANCE * abs(self.difference)
+        return abs(self.total - self.difference) <= _TOLERANCE * abs(self.difference)
 
     def __str__(self) -> str:
-        of = f"sum {self.total:.4g}, difference of the target {self.difference:.4g}"
-        if not self.difference:
-            return f"{of}, {self.steps} steps"
-        text = f"{of}, ratio {self.ratio:.3f}, {self.steps} steps"
-        return text if self.holds else f"NOT COMPLETE, errs by more than 5 %: {text}"
-
-
-@dataclass(frozen=True, eq=False)
-class Attributed:
-    """What a method gave.
-
-    Attributes:
-        values: (1, C, H, W), on the input's device; C is 1 where channels were not told apart.
-        facts: How it was computed, as texts by name, for the figure and the file.
-        completeness: Of integrated gradients; None for others.
-        baseline: (1, C, H, W), what stood for no image; None where nothing did.
-    """
-
-    values: Tensor
-    facts: dict[str, str]
-    completeness: Completeness | None = None
-    baseline: Tensor | None = None
+        text = f"sum {self.total:.4g}, difference of the target {self.difference:.4g}"
+        text += f", ratio {self.ratio:.3f}" if self.difference else ""
+        text += f" ({self.steps} steps)"
+        return text if self.holds else f"NOT COMPLETE, off by more than 5 %: {text}"
 
 
 @dataclass(eq=False)
-class Attribution:
-    """One attribution under way.
+class Found:
+    """What a method gave for one target.
 
     Attributes:
-        module: The model, for its parameters alone.
-        score: The target of a batch of inputs. It must be differentiable but for occlusion.
-        given: The network's input.
-        choices: See `AttributionChoices`.
-        progress: See `Progress`; None tells nobody.
-        cancelled: Asked before each batch; True ends it.
-        done: How many inputs were run.
-        total: How many will be.
+        values: (1, C, H, W), on the input's device; C is 1 where channels were changed together.
+        remarks: Sentences that the figure must carry.
+        settings: Options as they were settled.
+        details: What `Explanation.details` holds of it.
     """
 
-    module: nn.Module
-    score: Score
-    given: NetworkInput
-    choices: AttributionChoices = field(default_factory=AttributionChoices)
-    progress: Progress | None = None
-    cancelled: Callable[[], bool] | None = None
-    done: int = 0
-    total: int = 1
-    _began: float = 0.0
+    values: Tensor
+    remarks: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, tensor: Tensor) -> Tensor:
-        """The target of a batch, counted."""
-        if self.cancelled is not None and self.cancelled():
-            raise RunCancelled("The attribution was ended on request.", code="cancelled")
-        self._began = self._began or time.perf_counter()
-        # A layer in place may write over its input, which here is a leaf of the graph.
-        given = self.score(tensor.clone())
-        self.done += len(tensor)
-        if self.progress is not None:
-            each = (time.perf_counter() - self._began) / self.done
-            self.progress(self.done, self.total, each * (self.total - self.done))
-        return given
+
+@dataclass(eq=False)
+class Source:
+    """The network's input, and how one target depends on it.
+
+    Attributes:
+        job: What was asked for.
+        target: One of its targets.
+    """
+
+    job: Job
+    target: Target
 
     @property
-    def input(self) -> Tensor:
-        """A copy of the network's input that gradients are taken of."""
-        return self.given.tensor.detach().clone().requires_grad_()
+    def tensor(self) -> Tensor:
+        """(1, C, H, W), the network's input; a copy."""
+        return self.job.input.tensor.detach().clone()
 
-    def gradient(self, inputs: Tensor) -> Tensor:
-        """(B, C, H, W), the gradient of each input's target."""
-        found: Tensor = _captum("Saliency")(self).attribute(inputs, abs=False)
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """(B,) the target for each of a batch of inputs (B, C, H, W)."""
+        found = self.score(tensor)
+        self.job.steps.step(len(tensor))
         return found
+
+    def score(self, tensor: Tensor) -> Tensor:
+        """The same, not counted as a step."""
+        grad = tensor.requires_grad
+        # A layer in place writes over its input, which a leaf of the graph does not allow.
+        answer = self.job.run(tensor.clone() if grad else tensor, grad=grad)
+        found = self.target.score(answer)
+        if grad and not found.requires_grad:
+            raise self._no_way()
+        return found
+
+    def by_captum(self, name: str, tensor: Tensor, **settings: Any) -> Tensor:
+        """What a gradient method of captum's gives for a batch of inputs."""
+        method = captum_class(name)(self)
+        try:
+            found: Tensor = method.attribute(tensor.requires_grad_(), **settings)
+        except RuntimeError as error:
+            if "not have been used in the graph" in str(error):
+                raise self._no_way() from error
+            raise
+        return found.detach()
+
+    def gradient(self, tensor: Tensor) -> Tensor:
+        """(B, C, H, W), the gradient of each input's target."""
+        return self.by_captum("Saliency", tensor, abs=False)
 
     def batch(self, most: int) -> int:
         """How many inputs to run at once, where ``most`` are to be run."""
-        chosen = self.choices.get("batch")
+        chosen = self.job.options["batch"]
         if chosen is None:
-            chosen = fitting_batch(self.module, self.score, self.input)
-        return max(1, min(chosen, most))
+            chosen = fitting_batch(self.job.model.module, self.score, self.tensor)
+        return min(int(chosen), most)
+
+    def _no_way(self) -> HookvizError:
+        return HookvizError(
+            f"No gradient leads from the target ({self.target.name}) to the network's input: "
+            "something between cuts it off (no_grad, detach, rounding, whole numbers, quantised "
+            "layers), or the target does not depend on the input.",
+            remedy="Use method='occlusion', which needs no gradient.",
+            code="no-gradient",
+        )
 
 
-def saliency(work: Attribution) -> Attributed:
-    """The gradient of the target with respect to the input (Simonyan et al. 2013).
+def saliency(source: Source) -> Found:
+    """The gradient of the target with respect to the input, with its sign.
 
-    Its sign is kept; the paper draws the largest magnitude over the channels.
+    Simonyan, Vedaldi & Zisserman 2013; the paper draws its largest magnitude over the colors.
     """
-    return Attributed(work.gradient(work.input), {})
+    source.job.steps.expect(1)
+    return Found(source.gradient(source.tensor))
 
 
-def input_x_gradient(work: Attribution) -> Attributed:
-    """The input times its gradient (Shrikumar et al. 2016)."""
-    values = _captum("InputXGradient")(work).attribute(work.input)
-    return Attributed(values.detach(), {})
+def input_x_gradient(source: Source) -> Found:
+    """The input, in the network's units, times its gradient (Shrikumar et al. 2016)."""
+    source.job.steps.expect(1)
+    return Found(source.by_captum("InputXGradient", source.tensor))
 
 
-def guided_backprop(work: Attribution) -> Attributed:
-    """The gradient, held back wherever it is negative at a ReLU (Springenberg et al. 2014).
+def guided_backprop(source: Source) -> Found:
+    """The gradient, to which at every ReLU only its positive part passes.
 
-    Every form of ReLU is taken, see `GuidedReLUs`. The result is that of captum where all ReLUs are
-    modules of class ``nn.ReLU``.
+    Springenberg et al. 2014. Every form of ReLU is taken, see `GuidedReLUs`; where each is a module
+    ``nn.ReLU`` the values are those of captum. It shows what an image holds more than what the
+    target depends on (Adebayo et al. 2018, "Sanity Checks for Saliency Maps").
 
     Raises:
-        HookvizError: No ReLU ran: the result would be the plain gradient.
+        HookvizError: There is no ReLU: the values would be the plain gradient.
     """
-    with GuidedReLUs() as relus:
-        values = work.gradient(work.input)
+    source.job.steps.expect(1)
+    tensor = source.tensor.requires_grad_()
+    with torch.enable_grad(), GuidedReLUs() as relus:
+        score = source(tensor)
     if not relus.count:
         raise HookvizError(
-            "Guided backpropagation changes the gradient at ReLUs, and none lies between this "
-            "model's input and the target.",
-            remedy="Use method='saliency', which is the plain gradient, or 'integrated_gradients'.",
+            "Guided backpropagation changes the gradient at ReLUs, and none lies between the "
+            f"network's input and the target ({source.target.name}).",
+            remedy="Use method='saliency', the plain gradient, or 'integrated_gradients'.",
             code="no-relu",
         )
-    return Attributed(values, {"relus": str(relus.count)})
+    (values,) = torch.autograd.grad(score, tensor)
+    return Found(values, [f"{relus.count} ReLUs"], details={"relus": relus.count})
 
 
-def integrated_gradients(work: Attribution) -> Attributed:
-    """The gradient averaged from a baseline to the input, times the way between.
+def integrated_gradients(source: Source) -> Found:
+    """The mean gradient on the straight way from a baseline to the input, times that way.
 
-    Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks". The average is taken by
-    Gauss-Legendre quadrature. The attributions ought to add up to the difference of the target
-    between input and baseline; by how much they do is in ``completeness``.
+    Sundararajan, Taly & Yan 2017. The mean is taken by Gauss-Legendre quadrature. The values ought
+    to add up to the difference of the target between input and baseline; the figure says how far
+    they do.
     """
-    captum = _captum("IntegratedGradients")
-    baseline, words = baseline_of(work.given, work.choices.get("baseline", "black"))
-    asked = work.choices.get("steps")
-    steps = asked or _FIRST_STEPS
-    batch = work.batch(steps)
-    work.total = 2 + steps
-    with torch.no_grad():
-        ends = [float(work(end)) for end in (work.given.tensor, baseline)]
+    options, steps_done = source.job.options, source.job.steps
+    baseline, words = baseline_of(source.job.input, options["baseline"])
+    steps = options["steps"] or _FIRST_STEPS
+    batch = source.batch(steps)
+    steps_done.expect(2 + steps)
+    ends = [float(source(end)) for end in (source.tensor, baseline)]
     while True:
-        values = captum(work).attribute(
-            work.input,
+        values = source.by_captum(
+            "IntegratedGradients",
+            source.tensor,
             baselines=baseline,
             n_steps=steps,
             method="gausslegendre",
             internal_batch_size=batch,
         )
-        found = Completeness(float(values.double().sum()), ends[0] - ends[1], steps)
-        if asked or found.holds or steps >= _MOST_STEPS:
+        complete = Completeness(float(values.double().sum()), ends[0] - ends[1], steps)
+        if options["steps"] or complete.holds or steps >= _MOST_STEPS:
             break
         steps *= 2
-        work.total += steps
-    facts = {"completeness": str(found), "baseline": words, "batch": str(batch)}
-    return Attributed(values.detach(), facts, found, baseline)
+        steps_done.expect(steps)
+    return Found(
+        values,
+        [str(complete), f"baseline {words}"],
+        {"steps": steps, "batch": batch},
+        {"completeness": complete, "baseline": baseline},
+    )
 
 
-def smoothgrad(work: Attribution) -> Attributed:
-    """The mean gradient of noisy copies of the input (Smilkov et al. 2017).
+def smoothgrad(source: Source) -> Found:
+    """The mean gradient of copies of the input with normal noise (Smilkov et al. 2017).
 
-    Each copy draws its noise by itself, on the CPU and from a generator of its own: the noise
-    depends on the seed alone, not on the batch or the device.
+    Each copy draws its noise by itself, on the CPU and from a generator of its own: it depends on
+    the seed and on nothing else, and no other generator moves.
     """
-    samples = work.choices.get("samples", 32)
-    share = work.choices.get("noise", 0.15)
-    seed = work.choices.get("seed", 0)
-    tensor = work.given.tensor.detach()
-    sigma = share * float(tensor.max() - tensor.min())
-    generator = torch.Generator("cpu").manual_seed(seed)
-    batch = work.batch(samples)
-    work.total = samples
+    options, steps = source.job.options, source.job.steps
+    samples, tensor = options["samples"], source.tensor
+    sigma = options["noise"] * float(tensor.max() - tensor.min())
+    generator = torch.Generator("cpu").manual_seed(options["seed"])
+    batch = source.batch(samples)
+    steps.expect(samples)
     total = torch.zeros_like(tensor)
     for start in range(0, samples, batch):
-        noise = [
-            torch.empty(tensor.shape, dtype=torch.float32, device="cpu").normal_(
-                0, sigma, generator=generator
-            )
+        drawn = [
+            torch.empty(tensor.shape, device="cpu").normal_(0, sigma, generator=generator)
             for _ in range(min(batch, samples - start))
         ]
-        noisy = tensor + torch.cat(noise).to(tensor)
-        total += work.gradient(noisy.requires_grad_()).sum(0, keepdim=True)
-    facts = {
-        "noise": f"{samples} samples, standard deviation {sigma:.4g} ({share:g} of the range)",
-        "seed": str(seed),
-        "batch": str(batch),
-    }
-    return Attributed(total / samples, facts)
+        total += source.gradient(tensor + torch.cat(drawn).to(tensor)).sum(0, keepdim=True)
+    words = f"{samples} samples, noise of standard deviation {sigma:.4g} in the input's units"
+    return Found(total / samples, [words], {"batch": batch}, {"sigma": sigma})
 
 
-def occlusion(work: Attribution) -> Attributed:
-    """How much the target falls where a window is covered (Zeiler & Fergus 2013).
+def occlusion(source: Source) -> Found:
+    """By how much the target falls where a window of the input is covered.
 
-    All channels are covered together. Where windows overlap, their mean is taken.
+    Zeiler & Fergus 2013. All channels are covered together. Where windows overlap, a pixel has the
+    mean over those that cover it. It needs no gradient.
     """
-    tensor = work.given.tensor.detach()
-    baseline, words = baseline_of(work.given, work.choices.get("baseline", "mean"))
-    sides = (int(tensor.shape[-2]), int(tensor.shape[-1]))
-    window = _sides("window", work.choices.get("window", [-(-s // 8) for s in sides]), sides)
-    stride = _sides("stride", work.choices.get("stride", [-(-w // 2) for w in window]), window)
-    counts = [1 + -(-(s - w) // t) for s, w, t in zip(sides, window, stride, strict=True)]
-    work.total = 1 + math.prod(counts)
-    batch = work.batch(math.prod(counts))
-    values = _captum("Occlusion")(work).attribute(
+    options, tensor = source.job.options, source.tensor
+    baseline, words = baseline_of(source.job.input, options["baseline"])
+    sides = (int(tensor.shape[2]), int(tensor.shape[3]))
+    window = _pair("window", options["window"] or [-(-side // 8) for side in sides], sides)
+    stride = _pair("stride", options["stride"] or [-(-side // 2) for side in window], window)
+    ways = zip(sides, window, stride, strict=True)
+    windows = math.prod(1 + -(-(side - wide) // step) for side, wide, step in ways)
+    batch = source.batch(windows)
+    source.job.steps.expect(1 + windows)
+    values: Tensor = captum_class("Occlusion")(source).attribute(
         tensor,
         sliding_window_shapes=(tensor.shape[1], *window),
         strides=(tensor.shape[1], *stride),
         baselines=baseline,
         perturbations_per_eval=batch,
     )
-    facts = {
-        "window": f"{window[0]}×{window[1]} pixels, every {stride[0]}×{stride[1]}",
-        "baseline": words,
-        "batch": str(batch),
-    }
-    return Attributed(values[:, :1], facts, baseline=baseline)
+    size = f"window {window[0]}×{window[1]} pixels, every {stride[0]}×{stride[1]}"
+    return Found(
+        values[:, :1].clone(),  # the same for all channels
+        [size, f"covered with {words}"],
+        {"window": window, "stride": stride, "batch": batch},
+        {"baseline": baseline},
+    )
 
 
-METHODS: dict[str, tuple[Callable[[Attribution], Attributed], tuple[str, ...]]] = {
-    "saliency": (saliency, ()),
-    "input_x_gradient": (input_x_gradient, ()),
-    "guided_backprop": (guided_backprop, ()),
-    "integrated_gradients": (integrated_gradients, ("baseline", "steps", "batch")),
-    "smoothgrad": (smoothgrad, ("samples", "noise", "seed", "batch")),
-    "occlusion": (occlusion, ("baseline", "window", "stride", "batch")),
-}
-"""By name: what computes it, and its choices."""
-
-NOT_OFFERED: Mapping[str, str] = {
-    "deeplift": "DeepLIFT is not offered: by captum's rules it is silently wrong where an "
-    "activation is no module (all zero for GoogLeNet, the plain gradient for ViT and MobileNetV2).",
-    "lrp": "LRP is not offered: without rules made for the model its relevance does not add up to "
-    "the output (for ResNet-18 and DenseNet by many times), and nothing says so.",
-}
-"""Why some well-known methods are not there."""
-
-
-def attribute(method: str, work: Attribution) -> Attributed:
-    """Attributions by a method's name.
-
-    Args:
-        method: One of `METHODS`.
-        work: What is attributed to what; its score runs without gradients of the caller's.
-
-    Returns:
-        The values and how they came about.
-
-    Raises:
-        HookvizError: A choice is not the method's, or not legal; captum is not there; or the
-            target does not depend on the input by a gradient.
-        RunCancelled: ``work.cancelled`` answered True.
-    """
-    function, own = METHODS[method]
-    for name in work.choices:
-        if name not in own:
-            legal = f"it has {names_text(own)}" if own else "it has none"
-            raise HookvizError(
-                f"{name} is no option of method='{method}'; {legal}.",
-                remedy=did_you_mean(name, own) or None,
-            )
-    _check(work.choices)
-    return function(work)
-
-
-def _check(choices: Mapping[str, Any]) -> None:
-    for name in ("steps", "samples", "batch", "seed"):
-        value = choices.get(name)
-        least = 0 if name == "seed" else 1
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= least):
-            raise HookvizError(f"{name} is a whole number from {least}, not {value!r:.80}.")
-    noise = choices.get("noise", 0.15)
-    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 < noise < math.inf:
-        raise HookvizError(f"noise is a share of the input's range above 0, not {noise!r:.80}.")
-
-
-def _sides(name: str, value: Any, most: Sequence[int]) -> tuple[int, int]:
-    """(height, width) of a window or a stride."""
-    pair = [value, value] if isinstance(value, int) else value
-    whole = isinstance(pair, Sequence) and [*map(type, pair)] == [int, int]
-    if not whole or not all(1 <= v <= m for v, m in zip(pair, most, strict=True)):
-        legal = f"from 1 to {most[0]} and from 1 to {most[1]}"
-        raise HookvizError(f"{name} is (height, width) in pixels, {legal}, not {value!r:.80}.")
-    return int(pair[0]), int(pair[1])
-
-
-_LEVELS = {"black": 0.0, "gray": 0.5, "white": 1.0}
+def _explained(compute: Callable[[Source], Found], job: Job) -> Iterator[Attribution]:
+    """The one record of a job, with the maps of all its targets."""
+    job.first(grad=False)
+    found = [compute(Source(job, target)) for target in job.targets]
+    several = len(found) > 1
+    for at, one in enumerate(found):
+        job.details.setdefault("targets", []).append(one.details)
+        if several:
+            one.remarks = [f"{at}: {remark}" for remark in one.remarks]
+    record = job.attribution(
+        None,
+        torch.cat([one.values for one in found]),
+        remarks=dict.fromkeys(remark for one in found for remark in one.remarks),
+    )
+    settled = [one.settings for one in found]
+    options = dict(job.options)
+    if settled.count(settled[0]) == len(settled):
+        options |= settled[0]
+    if isinstance(options.get("baseline"), Tensor):
+        options["baseline"] = "as given"
+    yield replace(record, recipe={**record.recipe, "options": options})
 
 
 def baseline_of(given: NetworkInput, choice: Any) -> tuple[Tensor, str]:
@@ -378,7 +307,8 @@ def baseline_of(given: NetworkInput, choice: Any) -> tuple[Tensor, str]:
 
     Args:
         given: The network's input.
-        choice: See `AttributionChoices`.
+        choice: "black", "gray", "white", "mean" (0 in the network's units), "blur" (the input,
+            blurred), a level from 0 (black) to 1 (white), or a tensor in the network's units.
 
     Returns:
         (1, C, H, W) like the input, and what it is, with its values in the network's units.
@@ -391,79 +321,173 @@ def baseline_of(given: NetworkInput, choice: Any) -> tuple[Tensor, str]:
         >>> from PIL import Image
         >>> given = network_input(Image.new("RGB", (8, 8)), Preprocessing.for_size(8))
         >>> baseline_of(given, "black")[1]
-        'black, (-2.118, -2.036, -1.804) in units of the input'
+        "black, (-2.118, -2.036, -1.804) in the input's units"
     """
     tensor = given.tensor.detach()
     if isinstance(choice, Tensor):
         if choice.shape != tensor.shape:
-            shapes = f"{tuple(tensor.shape)}, not {tuple(choice.shape)}"
-            raise HookvizError(f"A baseline has the shape of the network's input, {shapes}.")
+            raise HookvizError(
+                f"A baseline has the shape of the network's input, {tuple(tensor.shape)}, not "
+                f"{tuple(choice.shape)}."
+            )
         return choice.detach().to(tensor), "as given"
     if choice == "mean":
-        return torch.zeros_like(tensor), "mean, 0 in units of the input"
+        return torch.zeros_like(tensor), "mean, 0 in the input's units"
     if choice == "blur":
-        sigma = max(1.0, min(tensor.shape[-2:]) / 16)
-        # The kernel's half must be smaller than the image, whose edge is mirrored.
-        sizes = [2 * min(math.ceil(3 * sigma), side - 1) + 1 for side in tensor.shape[-2:]]
-        blurred = gaussian_blur(tensor, sizes[::-1], [sigma, sigma])
-        return blurred, f"the input blurred with a sigma of {sigma:g} pixels"
-    level = _LEVELS.get(choice) if isinstance(choice, str) else choice
-    if isinstance(level, bool) or not isinstance(level, Real) or not 0 <= level <= 1:
-        raise HookvizError(
-            f"baseline is {choice!r:.80}; legal are {names_text([*_LEVELS, 'mean', 'blur'])}, a "
-            "level from 0 to 1, or a tensor like the network's input.",
-            remedy=did_you_mean(str(choice), [*_LEVELS, "mean", "blur"]) or None,
-        )
-    how = given.preprocessing
+        sigma = max(1.0, min(tensor.shape[2:]) / 16)
+        # The edge is mirrored, so half of the kernel has to be smaller than the image.
+        width, height = (2 * min(math.ceil(3 * sigma), n - 1) + 1 for n in tensor.shape[:1:-1])
+        blurred = gaussian_blur(tensor, [width, height], [sigma, sigma])
+        return blurred, f"the input blurred, sigma {sigma:g} pixels"
+    how, level = given.preprocessing, _LEVELS.get(choice, choice)
     if len(how.mean) not in (1, tensor.shape[1]):
         raise HookvizError(
-            f"Where black and white lie in an input of {tensor.shape[1]} channels is not known.",
+            f"Where {choice} lies in an input of {tensor.shape[1]} channels is not known.",
             remedy="Use baseline='mean', 'blur' or a tensor.",
         )
-    units = [(float(level) - m) / s for m, s in zip(how.mean, how.std, strict=True)]
-    value = torch.tensor(units, device="cpu").to(tensor)[None, :, None, None]
+    units = [(float(level) - mean) / std for mean, std in zip(how.mean, how.std, strict=True)]
+    color = torch.tensor(units, device="cpu").to(tensor)[None, :, None, None]
     name = choice if isinstance(choice, str) else f"level {level:g}"
     values = ", ".join(f"{unit:.4g}" for unit in units)
-    return value.expand_as(tensor).contiguous(), f"{name}, ({values}) in units of the input"
+    return color.expand_as(tensor).contiguous(), f"{name}, ({values}) in the input's units"
 
 
-def fitting_batch(module: nn.Module, score: Score, tensor: Tensor) -> int:
+def fitting_batch(module: nn.Module, score: Callable[[Tensor], Tensor], tensor: Tensor) -> int:
     """How many inputs fit into the memory that a batch may take.
 
-    One forward is made, whose graph says what it keeps for the backward.
+    One forward is made, whose graph tells what it keeps.
 
     Args:
-        module: The model; its parameters are not counted.
-        score: See `Attribution`.
-        tensor: (1, C, H, W), an input that requires gradients.
+        module: The model, whose parameters are not counted.
+        score: Gives the target for a batch of inputs.
+        tensor: (1, C, H, W), an input.
     """
-    owned = {p.untyped_storage().data_ptr() for p in (*module.parameters(), *module.buffers())}
+    owned = {_address(p) for p in (*module.parameters(), *module.buffers())}
     kept: dict[int, int] = {}
 
     def note(saved: Tensor) -> Tensor:
-        storage = saved.untyped_storage()
-        if storage.data_ptr() not in owned:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if saved.layout is torch.strided and _address(saved) not in owned:
+            kept[_address(saved)] = saved.untyped_storage().nbytes()
         return saved
 
-    with torch.enable_grad(), saved_tensors_hooks(note, lambda saved: saved):
-        score(tensor.clone())
-    room = _MEMORY
+    try:
+        with torch.enable_grad(), saved_tensors_hooks(note, lambda saved: saved):
+            score(tensor.clone().requires_grad_())
+    except HookvizError:  # no gradient: what it keeps cannot be seen
+        return 1
+    free = _MEMORY
     if tensor.device.type == "cuda":
-        room = torch.cuda.mem_get_info(tensor.device)[0] // 2
-    # The backward has as much again in gradients at its widest place.
-    each = 2 * max(sum(kept.values()), tensor.nbytes)
-    return max(1, min(room // each, _MOST_BATCH.get(tensor.device.type, _MOST_BATCH_ELSEWHERE)))
+        free = torch.cuda.mem_get_info(tensor.device)[0] // 2
+    most = _MOST_BATCH_ON_CPU if tensor.device.type == "cpu" else _MOST_BATCH
+    # The gradients on the way back take less than what was kept, but may take as much.
+    return max(1, min(most, free // (2 * max(1, sum(kept.values())))))
 
 
-def _captum(name: str) -> Any:
-    """A class of captum's."""
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def captum_class(name: str) -> Any:
+    """A class of captum's.
+
+    Raises:
+        HookvizError: captum is not installed.
+    """
     try:
         import captum.attr
     except ImportError as error:
         raise HookvizError(
-            "Attributions of the input need captum, which is not installed.",
+            "Attributions of the network's input need captum, which is not installed.",
             remedy="Install it with: pip install 'hookviz[explain]'.",
             code="captum-missing",
         ) from error
     return getattr(captum.attr, name)
+
+
+def _check_all(settings: Mapping[str, Any]) -> None:
+    """Refuses options that are not legal, and that captum is missing, before anything runs."""
+    captum_class("Saliency")
+    _check(settings)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    for name, least in (("steps", 1), ("samples", 1), ("batch", 1), ("seed", 0)):
+        value = settings.get(name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and value >= least):
+            raise HookvizError(f"{name} is {value!r:.80}; it must be a whole number from {least}.")
+    noise = settings.get("noise", 1)
+    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 < noise < math.inf:
+        raise HookvizError(
+            f"noise is {noise!r:.80}; it must be a share of the input's range, above 0."
+        )
+    baseline = settings.get("baseline", "mean")
+    if isinstance(baseline, Tensor):
+        return
+    named = isinstance(baseline, str) and baseline in (*_LEVELS, "mean", "blur")
+    number = isinstance(baseline, Real) and not isinstance(baseline, bool)
+    if not named and not (number and 0 <= baseline <= 1):
+        raise HookvizError(
+            f"baseline is {baseline!r:.80}; legal are {names_text([*_LEVELS, 'mean', 'blur'])}, a "
+            "level from 0 (black) to 1 (white), and a tensor like the network's input.",
+            remedy=did_you_mean(str(baseline), [*_LEVELS, "mean", "blur"]) or None,
+        )
+
+
+def _pair(name: str, value: Any, most: Sequence[int]) -> tuple[int, int]:
+    """(height, width) of a window or a stride."""
+    pair = [value, value] if isinstance(value, int) else value
+    whole = isinstance(pair, Sequence) and [*map(type, pair)] == [int, int]
+    if not whole or not all(1 <= v <= m for v, m in zip(pair, most, strict=True)):
+        raise HookvizError(
+            f"{name} is {value!r:.80}; it must be (height, width) in pixels, from 1 to {most[0]} "
+            f"and from 1 to {most[1]}."
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def _register(compute: Callable[[Source], Found], title: str, paper: str, **options: Any) -> None:
+    register(
+        Method(
+            compute.__name__,
+            title,
+            paper,
+            partial(_explained, compute),
+            of_layers=False,
+            signed=True,
+            options=options,
+            check=None if compute is guided_backprop else _check_all,
+            drawing={"overlay": True},
+        )
+    )
+
+
+_register(saliency, "Saliency", "Simonyan et al. 2013, arXiv:1312.6034")
+_register(input_x_gradient, "Input × gradient", "Shrikumar et al. 2016, arXiv:1605.01713")
+_register(guided_backprop, "Guided backpropagation", "Springenberg et al. 2014, arXiv:1412.6806")
+_register(
+    integrated_gradients,
+    "Integrated gradients",
+    "Sundararajan et al. 2017, arXiv:1703.01365",
+    baseline="black",
+    steps=None,
+    batch=None,
+)
+_register(
+    smoothgrad,
+    "SmoothGrad",
+    "Smilkov et al. 2017, arXiv:1706.03825",
+    samples=32,
+    noise=0.15,
+    seed=0,
+    batch=None,
+)
+_register(
+    occlusion,
+    "Occlusion",
+    "Zeiler & Fergus 2013, arXiv:1311.2901",
+    baseline="mean",
+    window=None,
+    stride=None,
+    batch=None,
+)
