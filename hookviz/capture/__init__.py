@@ -20,6 +20,7 @@ from hookviz.capture._edit_functions import (
 )
 from hookviz.capture._editing import Edit, Editing, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
+from hookviz.capture._leaves import change_leaves
 from hookviz.capture._session import Capture, layer_shapes
 from hookviz.capture._tree import LayerInfo, LayerSelector, list_layers, select_layers
 from hookviz.capture._verbose import ExecutionRow, VerboseExecution
@@ -36,6 +37,7 @@ __all__ = [
     "LayerSelector",
     "VerboseExecution",
     "add_noise",
+    "change_leaves",
     "clamp_gradients",
     "clip_gradients",
     "edit",

@@ -22,7 +22,9 @@ type                class name of the layer
 run                 which forward of the capture, from 1
 call                ``2 of 3``
 execution           position among the calls of the run, from 1: the number that begins the name
-kind                ``output``, ``input``, ``output_gradient`` or ``input_gradient``
+kind                ``output``, ``input``, ``output_gradient``, ``attribution``, ...
+(method, target,    of attributions: the method, the targets and their scores in words, and JSON
+score, explanation) with what computes them again
 leaf                path of the tensor inside a nested output; empty for a bare tensor
 shape               of the whole tensor, ``1, 64, 224, 224``
 dtype               of the tensor, ``float32``
@@ -315,7 +317,7 @@ def activation_texts(activation: Activation) -> dict[str, str]:
         "leaf": activation.leaf,
         "shape": ", ".join(map(str, activation.shape)),
         "dtype": str(activation.tensor.dtype).removeprefix("torch."),
-    }
+    } | activation.texts
 
 
 def read_png_facts(png: str | Path | bytes) -> dict[str, str]:

@@ -21,20 +21,27 @@ from hookviz.activation import Activation
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_recorded
+from hookviz.run._channel import ChannelSummary, InputChannels, Source
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
 from hookviz.run._record import Run
+from hookviz.run._torch_state import undisturbed
+from hookviz.run._trial import AxesTrial
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
 __all__ = [
+    "AxesTrial",
+    "ChannelSummary",
     "ChannelVector",
+    "InputChannels",
     "ReceptiveField",
     "RegionChannels",
     "Run",
     "RunChoices",
+    "Source",
     "facts_of",
     "failing_layer",
     "feature_maps",
@@ -45,6 +52,7 @@ __all__ = [
     "reproduce",
     "run_model",
     "run_recorded",
+    "undisturbed",
 ]
 
 
