@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import torch
@@ -24,9 +23,9 @@ from hookviz.errors import HookvizError, did_you_mean
 from hookviz.explanation._guided import GuidedReLUs
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method, register
-from hookviz.explanation._target import Target
+from hookviz.explanation._target import SettledTarget
 from hookviz.images import NetworkInput
-from hookviz.render import Attribution
+from hookviz.render import Attribution, Colors, value
 
 _TOLERANCE = 0.05  # the share by which a sum of integrated gradients may err unmarked
 _FIRST_STEPS, _MOST_STEPS = 32, 256
@@ -62,8 +61,8 @@ class Completeness:
         return abs(self.total - self.difference) <= _TOLERANCE * abs(self.difference)
 
     def __str__(self) -> str:
-        text = f"sum {self.total:.4g}, difference of the target {self.difference:.4g}"
-        text += f", ratio {self.ratio:.3f}" if self.difference else ""
+        text = f"sum {value(self.total, 4)}, difference of the target {value(self.difference, 4)}"
+        text += f", ratio {value(self.ratio, 4)}" if self.difference else ""
         text += f" ({self.steps} steps)"
         return text if self.holds else f"NOT COMPLETE, off by more than 5 %: {text}"
 
@@ -95,7 +94,7 @@ class Source:
     """
 
     job: Job
-    target: Target
+    target: SettledTarget
 
     @property
     def tensor(self) -> Tensor:
@@ -244,7 +243,7 @@ def smoothgrad(source: Source) -> Found:
             for _ in range(min(batch, samples - start))
         ]
         total += source.gradient(tensor + torch.cat(drawn).to(tensor)).sum(0, keepdim=True)
-    words = f"{samples} samples, noise of standard deviation {sigma:.4g} in the input's units"
+    words = f"{samples} samples, noise of standard deviation {value(sigma)} in the input's units"
     return Found(total / samples, [words], {"batch": batch}, {"sigma": sigma})
 
 
@@ -285,7 +284,8 @@ def _explained(compute: Callable[[Source], Found], job: Job) -> Iterator[Attribu
     found = [compute(Source(job, target)) for target in job.targets]
     several = len(found) > 1
     for at, one in enumerate(found):
-        job.details.setdefault("targets", []).append(one.details)
+        for name, detail in one.details.items():
+            job.details[name] = (*job.details.get(name, ()), detail)
         if several:
             one.remarks = [f"{at}: {remark}" for remark in one.remarks]
     record = job.attribution(
@@ -321,7 +321,7 @@ def baseline_of(given: NetworkInput, choice: Any) -> tuple[Tensor, str]:
         >>> from PIL import Image
         >>> given = network_input(Image.new("RGB", (8, 8)), Preprocessing.for_size(8))
         >>> baseline_of(given, "black")[1]
-        "black, (-2.118, -2.036, -1.804) in the input's units"
+        "black, (−2.118, −2.036, −1.804) in the input's units"
     """
     tensor = given.tensor.detach()
     if isinstance(choice, Tensor):
@@ -348,7 +348,7 @@ def baseline_of(given: NetworkInput, choice: Any) -> tuple[Tensor, str]:
     units = [(float(level) - mean) / std for mean, std in zip(how.mean, how.std, strict=True)]
     color = torch.tensor(units, device="cpu").to(tensor)[None, :, None, None]
     name = choice if isinstance(choice, str) else f"level {level:g}"
-    values = ", ".join(f"{unit:.4g}" for unit in units)
+    values = ", ".join(value(unit, 4) for unit in units)
     return color.expand_as(tensor).contiguous(), f"{name}, ({values}) in the input's units"
 
 
@@ -412,12 +412,12 @@ def _check_all(settings: Mapping[str, Any]) -> None:
 
 def _check(settings: Mapping[str, Any]) -> None:
     for name, least in (("steps", 1), ("samples", 1), ("batch", 1), ("seed", 0)):
-        value = settings.get(name)
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= least):
-            raise HookvizError(f"{name} is {value!r:.80}; it must be a whole number from {least}.")
+        given = settings.get(name)
+        whole = isinstance(given, int) and not isinstance(given, bool)
+        if given is not None and not (whole and given >= least):
+            raise HookvizError(f"{name} is {given!r:.80}; it must be a whole number from {least}.")
     noise = settings.get("noise", 1)
-    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 < noise < math.inf:
+    if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0 < noise < math.inf:
         raise HookvizError(
             f"noise is {noise!r:.80}; it must be a share of the input's range, above 0."
         )
@@ -425,7 +425,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     if isinstance(baseline, Tensor):
         return
     named = isinstance(baseline, str) and baseline in (*_LEVELS, "mean", "blur")
-    number = isinstance(baseline, Real) and not isinstance(baseline, bool)
+    number = isinstance(baseline, int | float) and not isinstance(baseline, bool)
     if not named and not (number and 0 <= baseline <= 1):
         raise HookvizError(
             f"baseline is {baseline!r:.80}; legal are {names_text([*_LEVELS, 'mean', 'blur'])}, a "
@@ -434,19 +434,26 @@ def _check(settings: Mapping[str, Any]) -> None:
         )
 
 
-def _pair(name: str, value: Any, most: Sequence[int]) -> tuple[int, int]:
+def _pair(name: str, given: Any, most: Sequence[int]) -> tuple[int, int]:
     """(height, width) of a window or a stride."""
-    pair = [value, value] if isinstance(value, int) else value
+    pair = [given, given] if isinstance(given, int) else given
     whole = isinstance(pair, Sequence) and [*map(type, pair)] == [int, int]
     if not whole or not all(1 <= v <= m for v, m in zip(pair, most, strict=True)):
         raise HookvizError(
-            f"{name} is {value!r:.80}; it must be (height, width) in pixels, from 1 to {most[0]} "
+            f"{name} is {given!r:.80}; it must be (height, width) in pixels, from 1 to {most[0]} "
             f"and from 1 to {most[1]}."
         )
     return int(pair[0]), int(pair[1])
 
 
-def _register(compute: Callable[[Source], Found], title: str, paper: str, **options: Any) -> None:
+def _register(
+    compute: Callable[[Source], Found],
+    title: str,
+    paper: str,
+    *,
+    colors: Colors = "sum",
+    **own: Any,
+) -> None:
     register(
         Method(
             compute.__name__,
@@ -455,14 +462,14 @@ def _register(compute: Callable[[Source], Found], title: str, paper: str, **opti
             partial(_explained, compute),
             of_layers=False,
             signed=True,
-            options=options,
+            options=own,
             check=None if compute is guided_backprop else _check_all,
-            drawing={"overlay": True},
+            drawing={"overlay": True, "show_input": True, "colors": colors},
         )
     )
 
 
-_register(saliency, "Saliency", "Simonyan et al. 2013, arXiv:1312.6034")
+_register(saliency, "Saliency", "Simonyan et al. 2013, arXiv:1312.6034", colors="max")
 _register(input_x_gradient, "Input × gradient", "Shrikumar et al. 2016, arXiv:1605.01713")
 _register(guided_backprop, "Guided backpropagation", "Springenberg et al. 2014, arXiv:1412.6806")
 _register(
