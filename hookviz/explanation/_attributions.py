@@ -85,11 +85,11 @@ class Found:
 
 
 @dataclass(eq=False)
-class Source:
-    """The network's input, and how one target depends on it.
+class TargetOfInput:
+    """One target as a function of the network's input.
 
     Attributes:
-        job: What was asked for.
+        job: The explanation under way.
         target: One of its targets.
     """
 
@@ -149,22 +149,22 @@ class Source:
         )
 
 
-def saliency(source: Source) -> Found:
+def saliency(asked: TargetOfInput) -> Found:
     """The gradient of the target with respect to the input, with its sign.
 
     Simonyan, Vedaldi & Zisserman 2013; the paper draws its largest magnitude over the colors.
     """
-    source.job.steps.expect(1)
-    return Found(source.gradient(source.tensor))
+    asked.job.steps.expect(1)
+    return Found(asked.gradient(asked.tensor))
 
 
-def input_x_gradient(source: Source) -> Found:
+def input_x_gradient(asked: TargetOfInput) -> Found:
     """The input, in the network's units, times its gradient (Shrikumar et al. 2016)."""
-    source.job.steps.expect(1)
-    return Found(source.by_captum("InputXGradient", source.tensor))
+    asked.job.steps.expect(1)
+    return Found(asked.by_captum("InputXGradient", asked.tensor))
 
 
-def guided_backprop(source: Source) -> Found:
+def guided_backprop(asked: TargetOfInput) -> Found:
     """The gradient, to which at every ReLU only its positive part passes.
 
     Springenberg et al. 2014. Every form of ReLU is taken, see `GuidedReLUs`; where each is a module
@@ -174,14 +174,14 @@ def guided_backprop(source: Source) -> Found:
     Raises:
         HookvizError: There is no ReLU: the values would be the plain gradient.
     """
-    source.job.steps.expect(1)
-    tensor = source.tensor.requires_grad_()
+    asked.job.steps.expect(1)
+    tensor = asked.tensor.requires_grad_()
     with torch.enable_grad(), GuidedReLUs() as relus:
-        score = source(tensor)
+        score = asked(tensor)
     if not relus.count:
         raise HookvizError(
             "Guided backpropagation changes the gradient at ReLUs, and none lies between the "
-            f"network's input and the target ({source.target.name}).",
+            f"network's input and the target ({asked.target.name}).",
             remedy="Use method='saliency', the plain gradient, or 'integrated_gradients'.",
             code="no-relu",
         )
@@ -189,23 +189,23 @@ def guided_backprop(source: Source) -> Found:
     return Found(values, [f"{relus.count} ReLUs"], details={"relus": relus.count})
 
 
-def integrated_gradients(source: Source) -> Found:
+def integrated_gradients(asked: TargetOfInput) -> Found:
     """The mean gradient on the straight way from a baseline to the input, times that way.
 
     Sundararajan, Taly & Yan 2017. The mean is taken by Gauss-Legendre quadrature. The values ought
     to add up to the difference of the target between input and baseline; the figure says how far
     they do.
     """
-    options, steps_done = source.job.options, source.job.steps
-    baseline, words = baseline_of(source.job.input, options["baseline"])
+    options, steps_done = asked.job.options, asked.job.steps
+    baseline, words = baseline_of(asked.job.input, options["baseline"])
     steps = options["steps"] or _FIRST_STEPS
-    batch = source.batch(steps)
+    batch = asked.batch(steps)
     steps_done.expect(2 + steps)
-    ends = [float(source(end)) for end in (source.tensor, baseline)]
+    ends = [float(asked(end)) for end in (asked.tensor, baseline)]
     while True:
-        values = source.by_captum(
+        values = asked.by_captum(
             "IntegratedGradients",
-            source.tensor,
+            asked.tensor,
             baselines=baseline,
             n_steps=steps,
             method="gausslegendre",
@@ -224,17 +224,17 @@ def integrated_gradients(source: Source) -> Found:
     )
 
 
-def smoothgrad(source: Source) -> Found:
+def smoothgrad(asked: TargetOfInput) -> Found:
     """The mean gradient of copies of the input with normal noise (Smilkov et al. 2017).
 
     Each copy draws its noise by itself, on the CPU and from a generator of its own: it depends on
     the seed and on nothing else, and no other generator moves.
     """
-    options, steps = source.job.options, source.job.steps
-    samples, tensor = options["samples"], source.tensor
+    options, steps = asked.job.options, asked.job.steps
+    samples, tensor = options["samples"], asked.tensor
     sigma = options["noise"] * float(tensor.max() - tensor.min())
     generator = torch.Generator("cpu").manual_seed(options["seed"])
-    batch = source.batch(samples)
+    batch = asked.batch(samples)
     steps.expect(samples)
     total = torch.zeros_like(tensor)
     for start in range(0, samples, batch):
@@ -242,27 +242,27 @@ def smoothgrad(source: Source) -> Found:
             torch.empty(tensor.shape, device="cpu").normal_(0, sigma, generator=generator)
             for _ in range(min(batch, samples - start))
         ]
-        total += source.gradient(tensor + torch.cat(drawn).to(tensor)).sum(0, keepdim=True)
+        total += asked.gradient(tensor + torch.cat(drawn).to(tensor)).sum(0, keepdim=True)
     words = f"{samples} samples, noise of standard deviation {value(sigma)} in the input's units"
     return Found(total / samples, [words], {"batch": batch}, {"sigma": sigma})
 
 
-def occlusion(source: Source) -> Found:
+def occlusion(asked: TargetOfInput) -> Found:
     """By how much the target falls where a window of the input is covered.
 
     Zeiler & Fergus 2013. All channels are covered together. Where windows overlap, a pixel has the
     mean over those that cover it. It needs no gradient.
     """
-    options, tensor = source.job.options, source.tensor
-    baseline, words = baseline_of(source.job.input, options["baseline"])
+    options, tensor = asked.job.options, asked.tensor
+    baseline, words = baseline_of(asked.job.input, options["baseline"])
     sides = (int(tensor.shape[2]), int(tensor.shape[3]))
     window = _pair("window", options["window"] or [-(-side // 8) for side in sides], sides)
     stride = _pair("stride", options["stride"] or [-(-side // 2) for side in window], window)
     ways = zip(sides, window, stride, strict=True)
     windows = math.prod(1 + -(-(side - wide) // step) for side, wide, step in ways)
-    batch = source.batch(windows)
-    source.job.steps.expect(1 + windows)
-    values: Tensor = captum_class("Occlusion")(source).attribute(
+    batch = asked.batch(windows)
+    asked.job.steps.expect(1 + windows)
+    values: Tensor = captum_class("Occlusion")(asked).attribute(
         tensor,
         sliding_window_shapes=(tensor.shape[1], *window),
         strides=(tensor.shape[1], *stride),
@@ -278,10 +278,10 @@ def occlusion(source: Source) -> Found:
     )
 
 
-def _explained(compute: Callable[[Source], Found], job: Job) -> Iterator[Attribution]:
+def _explained(compute: Callable[[TargetOfInput], Found], job: Job) -> Iterator[Attribution]:
     """The one record of a job, with the maps of all its targets."""
     job.first(grad=False)
-    found = [compute(Source(job, target)) for target in job.targets]
+    found = [compute(TargetOfInput(job, target)) for target in job.targets]
     several = len(found) > 1
     for at, one in enumerate(found):
         for name, detail in one.details.items():
@@ -447,7 +447,7 @@ def _pair(name: str, given: Any, most: Sequence[int]) -> tuple[int, int]:
 
 
 def _register(
-    compute: Callable[[Source], Found],
+    compute: Callable[[TargetOfInput], Found],
     title: str,
     paper: str,
     *,
