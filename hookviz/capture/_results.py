@@ -227,6 +227,15 @@ class CaptureResults:
             (N, heads, queries, keys), float32 or wider, the rows summing to 1, before dropout; N
             counts windows, image by image, where the layer attends within windows. ``leaf`` counts
             where one call attends several times.
+
+        Examples:
+            >>> from hookviz import Capture
+            >>> layer = nn.MultiheadAttention(8, 2, batch_first=True)
+            >>> x = torch.zeros(1, 4, 8)
+            >>> with Capture(layer, "", attention=True) as cap:
+            ...     y = layer(x, x, x, need_weights=False)
+            >>> cap.attention("")[0, 0, 0]
+            tensor([0.2500, 0.2500, 0.2500, 0.2500])
         """
         return self._get(layer, "attention", call, run, leaf)
 
