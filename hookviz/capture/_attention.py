@@ -51,7 +51,7 @@ _EACH_HEAD = {"need_weights": True, "average_attn_weights": False}
 _FORWARD = inspect.signature(F.multi_head_attention_forward)
 
 
-class _Frame:
+class _RunningCall:
     """One call of a module that is running."""
 
     def __init__(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -62,11 +62,11 @@ class _Frame:
         self.modes = ExitStack()
 
 
-class _Here(threading.local):
+class _RunningCalls(threading.local):
     """Of the current thread: the calls that are running, and the mode while it is on."""
 
     def __init__(self) -> None:
-        self.frames: list[_Frame] = []
+        self.frames: list[_RunningCall] = []
         self.mode: _Functions | None = None
         self.looks = False  # whether fused operations are looked at
 
@@ -94,7 +94,7 @@ class AttentionWatch:
     ) -> None:
         self.store, self.wanted = store, wanted
         self._tree, self._keep, self._copy, self._each = tree, keep, copy, on_activation
-        self._here = _Here()
+        self._here = _RunningCalls()
 
     def start(self, undo: Callable[[Callable[[], None]], object]) -> None:
         """Watch every module; ``undo`` is given what ends it."""
@@ -108,12 +108,12 @@ class AttentionWatch:
         if frames and getattr(self.wanted.get(frames[-1].name), "index", None) == index:
             frames[-1].numbered = call, order
 
-    def begin(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> _Frame | None:
+    def begin(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> _RunningCall | None:
         """A module is called."""
         here = self._here
         if not here.frames and self.store.ignores_this_thread():
             return None
-        frame = _Frame(name, module, args, kwargs)
+        frame = _RunningCall(name, module, args, kwargs)
         fused = isinstance(module, _FUSED)
         if fused and here.mode is not None:
             self._hide()
@@ -128,7 +128,7 @@ class AttentionWatch:
         here.frames.append(frame)
         return frame
 
-    def end(self, frame: _Frame, error: BaseException | None) -> None:
+    def end(self, frame: _RunningCall, error: BaseException | None) -> None:
         """Its call has ended."""
         here = self._here
         done = error is None or isinstance(error, EarlyStop)
@@ -183,7 +183,7 @@ class AttentionWatch:
         name = f"{frame.name}.self_attn".lstrip(".") if inner else frame.name
         self.take(name, make, self._keep)
 
-    def _record(self, frame: _Frame) -> None:
+    def _record(self, frame: _RunningCall) -> None:
         """Write what was taken in a call."""
         store = self.store
         log = store.enter((frame.args, frame.kwargs), training=frame.module.training)
@@ -337,7 +337,7 @@ def _in_encoder_layer(given: dict[str, Any]) -> Tensor:
     return _fused({"query": x, "key": x, "value": x, **heads, **{n: given[n] for n in names}})
 
 
-class _Found(Exception):  # noqa: N818 - control flow: it ends a call that has shown enough
+class _AtSoftmax(Exception):  # noqa: N818 - control flow: it ends a call that has shown enough
     """Carries the weights out."""
 
     def __init__(self, weights: Tensor) -> None:
@@ -352,7 +352,7 @@ class _EndsAtSoftmax(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as 
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in (torch.ops.aten._softmax.default, torch.ops.aten.softmax.int):  # noqa: SLF001 - names of operations
-            raise _Found(args[0].softmax(-1))
+            raise _AtSoftmax(args[0].softmax(-1))
         if func in (torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default):
             with torch.autocast(args[0].device.type, enabled=False):
                 return func(*(t if _is_wide(t) else t.float() for t in args), **(kwargs or {}))
@@ -368,12 +368,12 @@ def _called_again(call: Callable[[], Any], heads: int) -> Tensor:
         try:
             with _EndsAtSoftmax():  # type: ignore[no-untyped-call]  # as torch has it
                 found: Tensor = call()[1].detach()
-        except _Found as early:
+        except _AtSoftmax as early:
             return early.weights.reshape(-1, heads, *early.weights.shape[1:])
     return found
 
 
-def _second_call(frame: _Frame) -> Tensor:
+def _second_call(frame: _RunningCall) -> Tensor:
     """The weights of an ``nn.MultiheadAttention`` off its fast path, before dropout."""
     module: Any = frame.module
     forward = type(module).forward
@@ -460,7 +460,7 @@ def probabilities(
 
 
 def _is_attention(
-    frame: _Frame, out: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    frame: _RunningCall, out: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> bool:
     """Whether a softmax gives attention: over the last of three or more axes, in such a module."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
