@@ -3,7 +3,7 @@
 // Reads the traits shown, places, inputs, earlier, sent; pictures arrive by message. What the
 // pointer is on is found and asked for by pointing.js, which takes this map for one of the maps.
 import "./panel_channel.css";
-import { button, Cleanup, debounce, h, icon, isDark, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
+import { button, Cleanup, debounce, focused, h, icon, isDark, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
 import { answerText, fieldText, shownNumber } from "./wording.js";
 import { moved, same, showing, wheeled, WHOLE, zoomed } from "./zoom.js";
 
@@ -268,6 +268,10 @@ export function renderChannel({ model, el }) {
     if (notebook.name.dataset.of !== shown.name) notebook.name.value = notebook.name.dataset.of = shown.name;
     histogram.show();
   });
+  /** What has the focus is about to be replaced: the map takes it. @param {HTMLElement} box */
+  function keepFocus(box) {
+    if (box.contains(focused(box))) (view.map.hasAttribute("tabindex") ? view.map : number).focus({ preventScroll: true });
+  }
   /** Pictures of a list, each in its place. @param {HTMLElement} box @param {DataView[]} buffers */
   function paintAll(box, buffers) {
     box.querySelectorAll("img").forEach((img, i) => showBytes(/** @type {HTMLImageElement} */ (img), buffers[i]?.byteLength ? buffers[i] : null));
@@ -275,6 +279,7 @@ export function renderChannel({ model, el }) {
   const bare = (/** @type {HTMLElement} */ box) => box.querySelectorAll("img").forEach((img) => showBytes(/** @type {HTMLImageElement} */ (img), null));
   cleanup.follow(model, ["places"], () => {
     const list = model.get("places") ?? [];
+    keepFocus(places);
     placesBox.hidden = !list.length;
     bare(places);
     places.replaceChildren(...list.map((/** @type {any} */ place) => {
@@ -287,6 +292,7 @@ export function renderChannel({ model, el }) {
   });
   cleanup.follow(model, ["inputs"], () => {
     const { bars = [], of: count, total, leads, nearest, filters: said } = model.get("inputs") ?? {};
+    keepFocus(inputs);
     inputsBox.hidden = !bars.length;
     if (!bars.length) showBytes(filters, null);
     const from = leads?.label ? ` of ${leads.label}` : "";
@@ -296,7 +302,10 @@ export function renderChannel({ model, el }) {
       fill.style.width = `${Math.round(share * 1000) / 10}%`;
       const inside = [h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, `${negative ? "−" : "+"} ${size}`)];
       return h("li", {}, leads?.key
-        ? button("channel-input", () => model.send({ type: "open", key: leads.key, channel }), { class: "hv-vector-bar", "data-channel": channel, title: `Open channel ${channel}${from}` }, ...inside)
+        ? button("channel-input", () => {
+          view.map.focus();
+          model.send({ type: "open", key: leads.key, channel });
+        }, { class: "hv-vector-bar", "data-channel": channel, title: `Open channel ${channel}${from}` }, ...inside)
         : h("span", { class: "hv-vector-bar hv-vector-still", "data-channel": channel }, ...inside));
     }));
     setText(inputsNote, leads?.key ? (leads.through.length ? `${leads.label} gives them through ${leads.through.join(", ")}.` : "")

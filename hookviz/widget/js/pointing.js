@@ -127,6 +127,10 @@ export function pointing(root, model, send, cleanup) {
   let count = 0;
   /** A region that is being drawn: its fixed corner and the other one. @type {{x0: number, y0: number, x1: number, y1: number, moved: boolean} | null} */
   let drag = null;
+  /** What opened a channel's page: the keys go on there at that place. @type {Place | null} */
+  let landing = null;
+  /** Whether the page was opened just now and takes the focus with its picture. */
+  let entering = false;
   /** A channel that is to be shown once its picture is there. @type {{key: string, channel: number} | null} */
   let wanted = null;
 
@@ -199,15 +203,27 @@ export function pointing(root, model, send, cleanup) {
       root.querySelector(`[data-hv="card"][data-key="${CSS.escape(message.key)}"]`)?.scrollIntoView({ block: "nearest" });
       goToWanted();
     } else if (message.type === "show-panel") {
-      /** @type {HTMLElement | null} */ (root.querySelector(`[data-hv="tab-${message.panel}"]`))?.click();
+      const tab = /** @type {HTMLElement | null} */ (root.querySelector(`[data-hv="tab-${message.panel}"]`));
+      entering ||= tab?.getAttribute("aria-selected") !== "true";
+      tab?.click();
     }
   });
   root.addEventListener("hv-moved", () => drawSoon());
-  root.addEventListener("hv-painted", () => {
+  root.addEventListener("hv-painted", (event) => {
+    enter(target(event));
     goToWanted();
     stayOnPage();
     drawSoon();
   });
+  /** @param {HTMLImageElement} img */
+  function enter(img) {
+    if (!entering || img.dataset.hv !== "channel-map") return;
+    entering = false;
+    img.focus({ preventScroll: true });
+    const tiles = tilesOf(img);
+    if (landing?.key === keyOf(img) && tiles) moveTo({ ...landing, channel: tiles.channels[0] }, true);
+    landing = null;
+  }
   /** Another page, or another size: the keys go on at what is shown, the mouse has to move. */
   function stayOnPage() {
     const tiles = cursor?.key ? tilesOf(gridOf(cursor.key) ?? root) : null;
@@ -380,10 +396,11 @@ export function pointing(root, model, send, cleanup) {
   root.addEventListener("dblclick", (event) => {
     const img = target(event);
     const place = isMap(img) ? placeUnder(img, event) : null;
-    if (place) openChannel(img, place);
+    if (place) openChannel(img, place, false);
   });
-  /** @param {HTMLElement} img @param {Place} place */
-  function openChannel(img, place) {
+  /** @param {HTMLElement} img @param {Place} place @param {boolean} [keys] */
+  function openChannel(img, place, keys = true) {
+    landing = keys ? place : null;
     if (img.dataset.hv === "grid") send({ type: "open-channel", key: place.key, channel: place.channel });
   }
   /** @param {Place} place */
