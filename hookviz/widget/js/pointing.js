@@ -220,6 +220,7 @@ export function pointing(root, model, send, cleanup) {
     if (!entering || img.dataset.hv !== "channel-map") return;
     entering = false;
     img.focus({ preventScroll: true });
+    img.scrollIntoView?.({ block: "nearest" }); // in one column the results stand below
     const tiles = tilesOf(img);
     if (landing?.key === keyOf(img) && tiles) moveTo({ ...landing, channel: tiles.channels[0] }, true);
     landing = null;
