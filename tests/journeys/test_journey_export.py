@@ -154,6 +154,34 @@ def test_zip_reaches_the_browser(open_app: Callable[..., tuple[Lab, App]], tmp_p
     app.wait_idle()
 
 
+def test_a_page_reaches_the_browser_and_opens_from_the_disk(
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
+) -> None:
+    lab, app = open_app(READY)
+    app.expect_image("chelsea.png")
+    app.run("features.0", "features.28")
+    app.part("export-button").click()
+    dialog = app.part("export-dialog")
+    about = dialog.locator('[data-hv="page-about"]')
+    expect(about).to_contain_text("at most")
+    most = float(about.inner_text().split("at most ")[1].split(" MB")[0]) * 1e6
+    lab.screenshot("export_4_page")
+    with lab.page.expect_download() as download:
+        dialog.get_by_role("button", name="Download page", exact=True).click()
+    path = tmp_path / "page.html"
+    download.value.save_as(path)
+    assert download.value.suggested_filename.endswith(".html")
+    assert path.stat().st_size <= most + 50_000  # the text says two digits
+    page = lab.page.context.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    expect(page.get_by_role("heading", name="features.28", exact=False)).to_be_visible()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    page.close()
+    app.wait_idle()
+
+
 def test_a_folder_that_cannot_be_written_is_one_sentence(
     open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
 ) -> None:

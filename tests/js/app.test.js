@@ -72,7 +72,26 @@ describe("app", () => {
     expect(part(el, "export-dialog").hidden).toBe(true);
     model.change({ status: { state: "running", text: "" } });
     press(root(), ".");
-    expect(model.types()).toEqual(["run", "cancel"]);
+    expect(model.types()).toEqual(["run", "page-size", "cancel"]);
+  });
+  test("the page's size is said before it is made, for what is chosen", () => {
+    part(el, "export-button").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "page-size", scope: "ticked", key: "" });
+    expect(part(el, "page-about").textContent).not.toContain("at most");
+    model.hear({ type: "page-size", scope: "all", key: "", size: 1e6 });
+    expect(part(el, "page-about").textContent).not.toContain("at most");
+    model.hear({ type: "page-size", scope: "ticked", key: "", size: 4.1e6 });
+    expect(part(el, "page-about").textContent).toContain("at most 4.1 MB");
+    part(el, "share").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "zip", scope: "ticked", what: ["page"] });
+    parts(el, "export-scope")[2].click();
+    expect(part(el, "share").getAttribute("aria-disabled")).toBe("true");
+    expect(part(el, "page-about").textContent).not.toContain("at most");
+    const sent = model.sent.length;
+    part(el, "share").click();
+    model.change({ why_no_export: "Run the model first." });
+    part(el, "share").click();
+    expect(model.sent.slice(sent).map((m) => m.type)).not.toContain("zip");
   });
   test("one alert, with remedy, folded details and an action; none is none", () => {
     expect(part(el, "alert")).toBeNull();

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { renderImage } from "../../hookviz/widget/js/image.js";
 import { PIECE, refusal, sendFile } from "../../hookviz/widget/js/upload.js";
-import { saveZip } from "../../hookviz/widget/js/zip.js";
+import { saveFile } from "../../hookviz/widget/js/download.js";
 import { FakeModel, part, parts, tick } from "./fake_model.js";
 
 const file = (size, name = "a.png") => new File([new Uint8Array(size)], name, { type: "image/png" });
@@ -139,11 +139,11 @@ describe("zip", () => {
   test("all pieces become one file", async () => {
     const model = new FakeModel();
     const saved = [];
-    const done = saveZip(model, { id: "z", size: 5, name: "out.zip" }, (blob, name) => saved.push([blob.size, name]));
-    model.hear({ type: "zip-piece", id: "z", offset: 0 }, [new DataView(new ArrayBuffer(3))]);
+    const done = saveFile(model, { id: "z", size: 5, name: "out.zip" }, (blob, name) => saved.push([blob.size, name]));
+    model.hear({ type: "file-piece", id: "z", offset: 0 }, [new DataView(new ArrayBuffer(3))]);
     expect(model.sent.map((m) => m.offset)).toEqual([0, 3]);
-    model.hear({ type: "zip-piece", id: "z", offset: 0 }, [new DataView(new ArrayBuffer(3))]);
-    model.hear({ type: "zip-piece", id: "z", offset: 3 }, [new DataView(new ArrayBuffer(2))]);
+    model.hear({ type: "file-piece", id: "z", offset: 0 }, [new DataView(new ArrayBuffer(3))]);
+    model.hear({ type: "file-piece", id: "z", offset: 3 }, [new DataView(new ArrayBuffer(2))]);
     expect(await done).toBe(5);
     expect(saved).toEqual([[5, "out.zip"]]);
   });

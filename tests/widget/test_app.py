@@ -626,15 +626,48 @@ class TestExport:
         assert app.wait(30)
         page.say("zip", scope="ticked", what=["grids"])
         assert app.wait(30)
-        ready_message, _ = page.last("zip-ready")
+        ready_message, _ = page.last("file-ready")
         data = b""
         while len(data) < ready_message["size"]:
-            page.say("zip-piece", id=ready_message["id"], offset=len(data))
-            data += page.last("zip-piece")[1][0]
+            page.say("file-piece", id=ready_message["id"], offset=len(data))
+            data += page.last("file-piece")[1][0]
         with zipfile.ZipFile(BytesIO(data)) as archive:
             assert any("conv" in n for n in archive.namelist())
-        page.say("zip-piece", id=ready_message["id"], offset=0)
+        page.say("file-piece", id=ready_message["id"], offset=0)
         assert "not there any more" in app.alert["message"]
+
+    @pytest.mark.parametrize("scope", ["ticked", "grid", "all"])
+    def test_a_page_goes_to_the_browser_as_it_is_and_is_no_larger_than_was_said(
+        self, app: Explorer, page: Any, scope: str
+    ) -> None:
+        ready(app, "conv", "relu")
+        page.say("page-size", scope=scope, key="conv#1")
+        assert page.last("page-size")[0]["size"] == 0  # nothing was run
+        app.start_run()
+        assert app.wait(30)
+        page.say("page-size", scope=scope, key="conv#1")
+        assert app.wait(30)
+        said = page.last("page-size")[0]
+        assert (said["scope"], said["key"]) == (scope, "conv#1")
+        page.say("zip", scope=scope, key="conv#1", what=["page"])
+        assert app.wait(30)
+        offered, _ = page.last("file-ready")
+        assert offered["name"].endswith(".html")
+        page.say("file-piece", id=offered["id"], offset=0)
+        data = bytes(page.last("file-piece")[1][0])
+        assert len(data) == offered["size"] <= said["size"] < 1_000_000
+        text = data.decode("utf-8")
+        assert text.startswith("<!doctype html>")
+        shown = json.loads(
+            text.split('<script type="application/json" id="page">')[1].split("</script>")[0]
+        )
+        names = [layer["name"] for layer in shown["layers"]]
+        calls = ["relu call 1 of 2", "relu call 2 of 2"]
+        assert names == (["conv"] if scope == "grid" else ["conv", *calls])
+        page.say("page-size", scope="channels", key="conv#1")
+        assert page.last("page-size")[0]["size"] == 0
+        page.say("zip", scope="channels", key="conv#1", what=["page"], channels="")
+        assert "No channels" in app.alert["message"]
 
     def test_zips_that_nobody_fetches_are_let_go_of(
         self, app: Explorer, page: Any, monkeypatch: pytest.MonkeyPatch

@@ -141,7 +141,11 @@ MESSAGES = {
         message("device", device=JSON),
         message("action", do=st.sampled_from(["", "nothing", "size x y"])),
         message("export", what=JSON, scope=JSON, key=JSON),
-        message("zip-piece", id=JSON, offset=JSON),
+        message("file-piece", id=JSON, offset=JSON),
+        message(
+            "page-size", scope=st.one_of(st.sampled_from(["grid", "all", "ticked"]), JSON), key=KEYS
+        ),
+        message("page-size", scope=JSON, key=JSON),
         message("view-here", view=JSON),
         message("cancel"),
         message("run", anyway=JSON),

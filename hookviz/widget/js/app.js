@@ -11,7 +11,7 @@ import { pythonCopy } from "./python_copy.js";
 import { predictionBox, runBar, statusLight } from "./status.js";
 import { resultTabs } from "./tabs.js";
 import { weightsText } from "./wording.js";
-import { saveZip } from "./zip.js";
+import { saveFile } from "./download.js";
 
 /** @typedef {import("./kit.js").Context} Context */
 /** @typedef {import("./kit.js").Model} Model */
@@ -45,7 +45,7 @@ export function renderApp({ model, el, host }) {
   };
 
   const models = modelPanel(model, cleanup);
-  const exporting = exportPanel(model, () => currentKey);
+  const exporting = exportPanel(model, cleanup, () => currentKey);
   const help = helpPanel(model.get("max_bytes") ?? 5e7);
   const large = largePanel(model);
   const python = pythonCopy(model, cleanup, send, (text) => bar.said(text));
@@ -85,7 +85,7 @@ export function renderApp({ model, el, host }) {
   cleanup.follow(model, ["alert"], () => alert.show(model.get("alert")));
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     if (message.type === "ask-large") large.ask(message.question);
-    else if (message.type === "zip-ready") saveZip(model, message);
+    else if (message.type === "file-ready") saveFile(model, message);
   });
 
   pointing(root, model, send, cleanup);

@@ -1,6 +1,6 @@
 // @ts-check
 // Panels over the app: choosing a model, exporting, help, the question before a large run.
-import { button, checkbox, Cleanup, copyText, debounce, focused, freshId, h, icon, isOff, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
+import { button, bytesText, checkbox, Cleanup, copyText, debounce, focused, freshId, h, icon, isOff, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -142,8 +142,8 @@ export function modelPanel(model, cleanup) {
   };
 }
 
-/** @param {Model} model @param {() => string} current key of the current card */
-export function exportPanel(model, current) {
+/** @param {Model} model @param {Cleanup} cleanup @param {() => string} current key of the current card */
+export function exportPanel(model, cleanup, current) {
   const group = freshId("scope");
   const scopes = [["grid", "This grid"], ["ticked", "Ticked layers"], ["channels", "Chosen channels"], ["all", "Everything"]];
   const radios = scopes.map(([value, text], i) => checkbox("export-scope", text, { type: "radio", name: group, value, checked: i === 1,
@@ -156,6 +156,7 @@ export function exportPanel(model, current) {
   const pdf = checkbox("export-pdf", "Grids as PDF");
   const single = checkbox("export-channels-png", "Channels as PNG");
   const values = checkbox("export-values", "Values");
+  const html = checkbox("export-page", "One page (HTML)");
   const format = select("export-format", "Format of values", [["npz", "npz"], ["safetensors", "safetensors"]], () => {});
   const folder = textInput("export-folder", "Folder", { value: "hookviz_exports" });
   const path = h("code", { hv: "export-path", class: "hv-path", tabindex: "0" });
@@ -165,26 +166,52 @@ export function exportPanel(model, current) {
   const result = h("div", { hv: "export-result", class: "hv-result", hidden: true, role: "status" }, path, copy, files);
   const order = () => ({
     scope: scope(), key: current(), channels: channels.value, folder: folder.value,
-    what: Object.entries({ grids, svg, pdf, channels: single, values }).filter(([, { input }]) => input.checked).map(([name]) => name),
+    what: Object.entries({ grids, svg, pdf, channels: single, values, page: html }).filter(([, { input }]) => input.checked).map(([name]) => name),
     values: format.value,
   });
   const start = button("export-start", () => isOff(start) || model.send({ type: "export", ...order() }), { class: "hv-button hv-main" }, "Export now");
   const zip = button("zip", () => isOff(zip) || model.send({ type: "zip", ...order() }), {}, "Download zip");
+  const share = button("share", () => isOff(share) || model.send({ type: "zip", ...order(), what: ["page"] }), {}, "Download page");
+  const about = h("p", { hv: "page-about", class: "hv-dim hv-note" });
   const view = panel({ hv: "export-dialog", label: "Export", closeLabel: "Close export", class: "hv-export-panel" },
     h("fieldset", {}, h("legend", {}, "What"), ...radios.map(({ line }) => line)), channelLine,
-    h("fieldset", {}, h("legend", {}, "As"), grids.line, single.line, svg.line, pdf.line, values.line, format),
-    labelled("Folder", folder), h("div", { class: "hv-panel-foot" }, zip, start), result);
+    h("fieldset", {}, h("legend", {}, "As"), grids.line, single.line, svg.line, pdf.line, html.line, values.line, format),
+    labelled("Folder", folder), about, h("div", { class: "hv-panel-foot" }, share, zip, start), result);
+  let cannot = "";
 
   function refresh() {
     const chosen = scope() === "channels";
     channelLine.hidden = !chosen;
     if (chosen) single.input.checked = true;
+    askSize();
   }
+  function askSize() {
+    tellSize(0);
+    if (!cannot && !view.box.hidden) model.send({ type: "page-size", scope: scope(), key: current() });
+  }
+  /** @param {number} size bytes of the page at most; 0 where that is not known, or there is none */
+  function tellSize(size) {
+    const whole = scope() !== "channels";
+    setOff(share, Boolean(cannot) || !whole);
+    share.title = cannot || (whole ? "" : "A page shows whole layers.");
+    setText(about, whole ? `The page is one file with maps and values that opens in any browser${size ? `: at most ${bytesText(size)}` : ""}.`
+      : "Single channels are files of their own; the page shows whole layers.");
+  }
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
+    if (message.type === "page-size" && message.scope === scope() && message.key === current()) tellSize(message.size);
+  });
   return {
     ...view,
-    open: () => view.open(start),
+    open() {
+      view.open(start);
+      askSize();
+    },
     /** @param {Record<string, any>} done @param {string} why why nothing can be exported, or "" */
     show(done, why) {
+      if (cannot !== why) {
+        cannot = why;
+        askSize();
+      }
       setOff(start, Boolean(why));
       setOff(zip, Boolean(why));
       start.title = zip.title = why;

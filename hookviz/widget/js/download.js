@@ -1,5 +1,5 @@
 // @ts-check
-// A zip's way from the kernel to the browser's downloads, in pieces that the server lets pass.
+// A file's way from the kernel to the browser's downloads, in pieces that the server lets pass.
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -10,14 +10,14 @@
  * @param {(blob: Blob, name: string) => void} [save]
  * @returns {Promise<number>} bytes received
  */
-export function saveZip(model, ready, save = download) {
+export function saveFile(model, ready, save = download) {
   return new Promise((resolve) => {
     /** @type {BlobPart[]} */
     const parts = [];
     let received = 0;
-    const ask = () => model.send({ type: "zip-piece", id: ready.id, offset: received });
+    const ask = () => model.send({ type: "file-piece", id: ready.id, offset: received });
     const onMessage = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
-      if (message.type !== "zip-piece" || message.id !== ready.id || message.offset !== received) return;
+      if (message.type !== "file-piece" || message.id !== ready.id || message.offset !== received) return;
       const piece = buffers[0];
       if (piece) {
         parts.push(/** @type {BlobPart} */ (/** @type {unknown} */ (piece)));
@@ -26,7 +26,7 @@ export function saveZip(model, ready, save = download) {
       if (received < ready.size && piece?.byteLength) ask();
       else {
         model.off("msg:custom", onMessage);
-        if (received === ready.size) save(new Blob(parts, { type: "application/zip" }), ready.name);
+        if (received === ready.size) save(new Blob(parts, { type: ready.name.endsWith(".html") ? "text/html" : "application/zip" }), ready.name);
         resolve(received);
       }
     };
