@@ -23,7 +23,7 @@ from hookviz.images import Picture, Preprocessing, read_image, sample_image, sam
 from hookviz.models import LoadedModel, load_recorded
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
-from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
+from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels, ValuesAround
 from hookviz.run._record import Run
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "RegionChannels",
     "Run",
     "RunChoices",
+    "ValuesAround",
     "facts_of",
     "failing_layer",
     "feature_maps",
