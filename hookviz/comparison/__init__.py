@@ -72,5 +72,13 @@ def compare(
         >>> first = found.first_difference()
         >>> first.layer, first.place[1]
         ('0', 2)
+
+        Two calls of one layer:
+
+        >>> twice = torch.nn.Sequential(net[0], net[1], torch.nn.Conv2d(4, 4, 3), net[1])
+        >>> run = hookviz.feature_maps(twice, hookviz.sample_image(), "1")
+        >>> calls = compare(run.select("1", call=1), run.select("1", call=2))
+        >>> calls.layers[0].label
+        '1 call 1 of 2 | 1 call 2 of 2'
     """
     return Comparing(side_of(a, "a"), side_of(b, "b"), layers, match, progress).done()

@@ -259,17 +259,22 @@ class Comparison:
     ) -> Figure:
         """A layer in a, in b, and the signed difference b − a, side by side.
 
-        All three share one scale, symmetric about zero; where the difference would fill less than
-        a sixteenth of it, it has a scale of its own, and the figure says how much finer.
+        All three share one scale, symmetric about zero, that spans 98 % of the values of each by
+        magnitude; what lies beyond is marked and counted. Where the difference would fill less
+        than a sixteenth of it, it has a scale of its own, and the figure says how much finer.
 
         Args:
             layer: The layer's name in a.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
             sort: Channels that differ most (root mean square) first.
-            **options: Fields of `hookviz.render.GridOptions`. ``relative=True`` draws the
-                difference as a share of the larger magnitude of the two values; ``scale`` is that
-                of a and b; ``order`` is by the difference.
+            **options: Fields of `hookviz.render.GridOptions`. ``relative=True`` draws the relative
+                difference (b − a) / max(|a|, |b|) of each value: 0 where the two are equal, both
+                zero included, 1 in size where one of them is zero, up to 2 where their signs
+                differ, NaN where one alone is infinite; on a coarser grid it is that of the means.
+                ``side`` draws one of the three alone; ``scale`` is that of a and b ("full" spans
+                every value; with "channel" each channel of the difference has its own ends);
+                ``order`` is by the difference that is drawn.
 
         Returns:
             A new figure that is not registered with pyplot.

@@ -5,8 +5,9 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _bars, _comparison, _filters, _maps  # noqa: F401
+from hookviz.render import _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
+from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
 from hookviz.render._comparison import ActivationPair, on_one_grid
 from hookviz.render._draw import (
@@ -22,7 +23,7 @@ from hookviz.render._draw import (
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
-from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
+from hookviz.render._options import Colors, DrawingOptions, GridOptions, parse_channels
 from hookviz.render._palette import Flag, choose_cmap, color_table, packed, palette
 from hookviz.render._sheet import dead_sentence, legend_of, page_sentence
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
@@ -31,8 +32,10 @@ from hookviz.render._text import value
 __all__ = [
     "FOR_SOME_LAYERS",
     "ActivationPair",
+    "Attribution",
     "ChannelImage",
     "ChannelStatistics",
+    "Colors",
     "Drawing",
     "DrawingOptions",
     "Extents",

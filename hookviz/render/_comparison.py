@@ -2,14 +2,16 @@
 
 The rules: ``a`` and ``b`` share a scale, symmetric about zero unless the options say otherwise. The
 difference is b − a; its scale is always symmetric about zero. It is that of ``a`` and ``b`` where
-the largest difference fills at least a sixteenth of it, so that sizes can be compared by eye; a
-smaller one has a scale of its own, and the figure says how much finer. Maps of different sizes are
-averaged over the coarser grid.
+it fills at least a sixteenth of it, so that sizes can be compared by eye; a smaller one has a scale
+of its own, and the figure says how much finer. The automatic scale spans 98 % of the values of each
+by magnitude, see `hookviz.render._levels.reach`. Maps of different sizes are averaged over the
+coarser grid.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +28,7 @@ from hookviz.render._artists import add_mosaic
 from hookviz.render._bars import LINE, NAMED, channel_name, draw_list, draw_profile
 from hookviz.render._draw import Drawing, Subject
 from hookviz.render._kinds import FigureKind, register
-from hookviz.render._levels import Scaling, scaling
+from hookviz.render._levels import ROBUST, Scaling, clipping, reach, scaling
 from hookviz.render._maps import TileGrid, blank, compose, draw_tiles, pixel_sentence, plan
 from hookviz.render._measure import Extents, extents, fetch, joined, widened
 from hookviz.render._options import GridOptions
@@ -169,25 +171,49 @@ def _scales(
     arranged: Arranged, ab: Extents, apart: Extents, options: GridOptions
 ) -> tuple[Scaling, Scaling]:
     """The scale of ``a`` and ``b`` and that of the difference; one object where they are one."""
-    largest, size = _largest(apart), _largest(ab)
-    if options.scale == "auto":
-        options = options.replace(scale="symmetric")
-    joint = options.scale == "symmetric" and not options.relative
-    if joint and (largest * _FINER >= size or largest == 0):
-        both = scaling(arranged, joined(ab, apart), options)
-        return both, both
-    maps = torch.cat([widened(part).flatten(1) for part in arranged.beside], 1)[:, None]
-    base = scaling(replace(arranged, maps=maps), ab, options)
+    base, noun, largest = _base_scale(arranged, ab, options), _noun(options), _largest(apart)
     if base.per_channel:
         ends = np.nan_to_num(np.fmax(np.abs(apart.low), np.abs(apart.high)))
-        words = "from minus to plus its largest"
-    else:
-        ends = np.full(len(apart.low), largest)
-        words = f"±{value(largest)}"
-        if base.symmetric and not options.relative and largest:
-            words += f", {value(size / largest, 2)} times finer"
-    sentence = f"{_noun(options)} on its own scale, symmetric about zero: {words}"
-    return base, Scaling("symmetric", -ends, ends, sentence, symmetric=True)
+        sentence = f"{noun} of each from minus to plus its largest"
+        return base, Scaling("channel", -ends, ends, sentence, symmetric=True)
+    end = reach([arranged.maps], largest) if options.scale == "auto" else largest
+    size = float(base.high[0]) if base.symmetric and not options.relative else 0.0
+    asked = options.scale in ("fixed", "shared")
+    if (size > 0 and end * _FINER >= size and not (asked and end > size)) or largest == 0 < size:
+        three = (*arranged.beside, arranged.maps)
+        names = f"a, b and {_MINUS}"
+        both = _around_zero(names, joined(ab, apart), max(size, end), three, asked=asked)
+        return both, both
+    sentence = f"{noun} on its own scale"
+    if end < largest:
+        sentence += f" for {ROBUST:g} % of its values"
+    sentence += f", symmetric about zero: ±{value(end)}"
+    if 0 < end < size:
+        sentence += f", {value(size / end, 2)} times finer"
+    return base, clipping(apart, "symmetric", (-end, end), sentence, [arranged.maps])
+
+
+def _base_scale(arranged: Arranged, ab: Extents, options: GridOptions) -> Scaling:
+    """The scale of ``a`` and ``b``."""
+    if options.scale in ("auto", "full", "symmetric") and ab.whole is not None:
+        largest = _largest(ab)
+        end = reach(arranged.beside, largest) if options.scale == "auto" else largest
+        return _around_zero("a and b", ab, end, arranged.beside)
+    maps = torch.cat([widened(part).flatten(1) for part in arranged.beside], 1)[:, None]
+    base = scaling(replace(arranged, maps=maps), ab, options)
+    return replace(base, sentence=f"a and b: {base.sentence.replace(' for the layer', '')}")
+
+
+def _around_zero(
+    names: str, found: Extents, end: float, parts: Sequence[Tensor], *, asked: bool = False
+) -> Scaling:
+    """One scale for some maps, from −end to end, which was ``asked`` for or found."""
+    sentence, robust = f"fixed scale for {names}: ±{value(end)}", end < _largest(found)
+    if not asked:
+        of = f"{ROBUST:g} % of the values of {names}" if robust else names
+        sentence = f"one scale for {of}, symmetric about zero: ±{value(end)}"
+    name = "fixed" if asked else "auto" if robust else "symmetric"
+    return clipping(found, name, (-end, end), sentence, parts)
 
 
 def _noun(options: GridOptions) -> str:
@@ -217,10 +243,19 @@ class _Page:
         """Whether all three share a scale."""
         return self.scales[0] is self.scales[2]
 
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Which are drawn: 0 is ``a``, 1 is ``b``, 2 the difference."""
+        side = self.subject.options.side
+        return (0, 1, 2) if side == "all" else (("a", "b", "difference").index(side),)
+
     def legend(self) -> Legend:
         """The colors of what has no place on the scales."""
-        found = joined(self.ab, self.subject.extents)
-        return legend_of(found, self.scales[0], self.tables[2])
+        found, scale = joined(self.ab, self.subject.extents), self.scales[0]
+        if not self.joint:
+            both = (scale.below + self.scales[2].below, scale.above + self.scales[2].above)
+            scale = replace(scale, below=both[0], above=both[1])
+        return legend_of(found, scale, self.tables[2])
 
 
 def draw_comparison(subject: Subject) -> Drawing:
@@ -235,9 +270,7 @@ def draw_comparison(subject: Subject) -> Drawing:
         for scale in (base, own)
     )
     sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
-    sentence = base.sentence.replace("for the layer", f"for a, b and {_MINUS}")
-    if base is not own:
-        sentence = f"a and b: {base.sentence.replace(' for the layer', '')}; {own.sentence}"
+    sentence = base.sentence if base is own else f"{base.sentence}; {own.sentence}"
     sentences = (
         re.sub(r", by (\w+)", rf", by \1 of {_MINUS}", page_sentence(subject)),
         *(f"{name} = {side}" for name, side in zip("ab", sides, strict=True) if side),
@@ -253,11 +286,14 @@ def draw_comparison(subject: Subject) -> Drawing:
         places = _draw_tiles(page, sheet)
     else:
         _draw_values(page, sheet)
-    scale = replace(own, sentence=sentence)
-    return subject.drawing(sheet.close(), cmap=second.name, scale=scale, places=places)
+    shown = page.parts[-1]
+    scale = replace(page.scales[shown], sentence=sentence)
+    return subject.drawing(sheet.close(), cmap=page.tables[shown].name, scale=scale, places=places)
 
 
-register(FigureKind("comparison", draw_comparison, record="comparison", arrange=_arrange))
+register(
+    FigureKind("comparison", draw_comparison, bare=True, record="comparison", arrange=_arrange)
+)
 register(FigureKind("comparison-bars", draw_comparison, "value", paged=False))
 
 
@@ -265,12 +301,13 @@ Places = tuple[tuple[int, int, int, int], ...]
 
 
 def _draw_tiles(page: _Page, sheet: Sheet) -> Places:
-    """Three tiles for each channel."""
-    subject, options = page.subject, page.subject.options
-    bars = (page.scales[:1] if page.joint else (page.scales[0], page.scales[2])) * options.colorbar
-    bar = sum(sheet.bar_width(scale) for scale in bars)
+    """A tile of each part for each channel."""
+    subject, options, parts = page.subject, page.subject.options, page.parts
+    shown = parts[:1] if page.joint or len(parts) == 1 else (0, 2)
+    bars = shown * (options.colorbar and not sheet.bare)
+    bar = sum(sheet.bar_width(page.scales[part]) for part in bars)
     longest = f"{max(subject.channels)}  a"
-    grid, face = plan(subject, sheet, sheet.room - bar, longest, group=3)
+    grid, face = plan(subject, sheet, sheet.room - bar, longest, group=len(parts))
     sentences = (*page.sentences, pixel_sentence(subject, grid))
     sheet.open(sentences, grid.shape[0], page.legend())
     left, top = sheet.margin, sheet.top
@@ -278,14 +315,16 @@ def _draw_tiles(page: _Page, sheet: Sheet) -> Places:
     if face is not None:
         _label(page, grid, face, sheet)
     x = left + grid.shape[1] + sheet.px(8)
-    names = ("a, b", _noun_short(options))
     tall = min(grid.shape[0] - grid.strip, sheet.px(220))
-    for scale, table, name in zip(bars, page.tables[1:], names, strict=False):
-        sheet.colorbar(x, top + grid.strip, tall, table, scale)
+    for part in bars:
+        scale = page.scales[part]
+        sheet.colorbar(x, top + grid.strip, tall, page.tables[part], scale)
         if not page.joint and grid.strip:
+            name = _noun_short(options) if part == 2 else "a, b"
             sheet.write(name, x, top + grid.strip - sheet.px(2.5), 7.0)
         x += sheet.bar_width(scale)
-    origins = (grid.origin(3 * position + 2) for position in range(len(subject.channels)))
+    each = len(parts)
+    origins = (grid.origin(each * position + each - 1) for position in range(len(subject.channels)))
     return tuple((top + y, left + x, *grid.size) for y, x in origins)
 
 
@@ -297,7 +336,7 @@ def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
     """(height, width, 4) uint8, upside down in memory as the canvas wants it."""
     tiles = [
         draw_tiles(page.subject, grid, part, page.scales[part], page.tables[part], flagged=True)[0]
-        for part in range(3)
+        for part in page.parts
     ]
     canvas = blank(grid, sheet.palette)
     compose(np.stack(tiles, 1).reshape(-1, *tiles[0].shape[1:]), grid, canvas)
@@ -305,17 +344,26 @@ def _mosaic(page: _Page, grid: TileGrid, sheet: Sheet) -> NDArray[np.uint8]:
 
 
 def _label(page: _Page, grid: TileGrid, face: Face, sheet: Sheet) -> None:
-    """The channel above ``a``, and which of the three a tile is."""
-    apart = page.subject.extents
+    """The channel above the first, which part a tile is, and its range where it has its own."""
+    apart, parts = page.subject.extents, page.parts
     same = (apart.low == 0) & (apart.high == 0)
     third = _noun_short(page.subject.options)
     for position, channel in enumerate(page.subject.channels):
-        texts = (f"{channel}  a", "b", f"{third} = 0" if same[channel] else third)
-        for part, text in enumerate(texts):
-            y, x = grid.origin(3 * position + part)
-            if face.width(text) <= grid.pitch[1]:
-                base = sheet.top + y - sheet.px(2.5)
-                sheet.write(text, sheet.margin + x, base, face.points)
+        names = ("a", "b", f"{third} = 0" if same[channel] else third)
+        for column, part in enumerate(parts):
+            text = names[part] if column else f"{channel}  {names[part]}"
+            y, x = grid.origin(len(parts) * position + column)
+            base = sheet.top + y - sheet.px(2.5)
+            if face.width(text) > grid.pitch[1]:
+                continue
+            used = sheet.write(text, sheet.margin + x, base, face.points)
+            scale = page.scales[part]
+            low, high = float(scale.low[channel]), float(scale.high[channel])
+            if not scale.per_channel or low >= high:
+                continue
+            span = f"±{value(high)}" if part == 2 else f"{value(low)} … {value(high)}"
+            if face.width(span) + used + sheet.px(5) <= grid.size[1]:
+                sheet.write(span, sheet.margin + x + grid.size[1], base, face.points, right=True)
 
 
 def _draw_values(page: _Page, sheet: Sheet) -> None:

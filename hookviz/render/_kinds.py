@@ -36,6 +36,7 @@ class FigureKind:
         value_noun: What one value is called, for example "activation".
         paged: Whether many tiles are spread over pages; else everything stands on one.
         on_image: Whether its tiles may be laid over the image.
+        bare: Whether its tiles may stand alone, without title, sentences and colorbar.
         by_name: Whether ``GridOptions.figure`` may ask for it, whatever the record is.
         record: The kind of records that are always drawn so, for example "weight"; "" for none.
         arrange: How such a record is turned to (C, H, W).
@@ -48,6 +49,7 @@ class FigureKind:
     value_noun: str = "activation"
     paged: bool = True
     on_image: bool = False
+    bare: bool = False
     by_name: bool = False
     record: str = ""
     arrange: Callable[[Activation, GridOptions], Arranged] | None = None

@@ -33,7 +33,7 @@ _NARROW = (
 # ReLU layer are many times as strong as all others: on the full range, 93 % of the live maps of
 # VGG16's features.30 stay below 30 % of the scale for a photo of a cat; with the 99th percentile
 # 41 % do, with the 98th 32 %.
-_ROBUST = 98.0
+ROBUST = 98.0
 # The full range stays where it is less than so many times as wide: nothing is clipped for little.
 _WORTH_IT = 1.25
 
@@ -89,10 +89,10 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
         return _one(found, "layer", (0.0, 0.0), "no value is finite")
     whole, name = found.whole, options.scale
     signed, largest = whole[0] < 0 or arranged.rgb, max(abs(whole[0]), abs(whole[1]))
-    robust = 0.0
+    robust = largest
     if name == "auto" and not arranged.rgb:
-        (robust,) = measure.percentiles(arranged.maps, [_ROBUST], magnitude=True) or [0.0]
-    if name == "full" or (name == "auto" and not max(whole[0], 0.0) < robust < largest / _WORTH_IT):
+        robust = reach([arranged.maps], largest)
+    if name == "full" or (name == "auto" and not max(whole[0], 0.0) < robust < largest):
         name = "symmetric" if signed else "layer"
     if name == "channel":
         noun = arranged.figure_kind.noun
@@ -107,7 +107,7 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
     if name == "auto":
         ends = (-robust, robust) if signed else (whole[0], robust)
         span = f"symmetric about zero: ±{value(robust)}" if signed else _span(ends)
-        sentence = f"one scale for {_ROBUST:g} % of the layer's values, {span}"
+        sentence = f"one scale for {ROBUST:g} % of the layer's values, {span}"
     elif name == "percentile":
         low, high = measure.percentiles(arranged.maps, options.percentile) or whole
         ends, (first, last) = (low, high), options.percentile
@@ -115,8 +115,37 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
     else:  # GridOptions refuses these scales without both ends
         ends = cast("tuple[float, float]", (options.vmin, options.vmax))
         sentence = f"{name} scale: {_span(ends)}"
-    below, above = measure.clipped(arranged.maps, *ends)
-    total = found.size * len(found.low)
+    return clipping(found, name, ends, sentence, [arranged.maps])
+
+
+def reach(parts: Sequence[Tensor], largest: float) -> float:
+    """The end of the automatic scale: 98 % of the values of each part are at most as large.
+
+    Args:
+        parts: Maps that share a scale.
+        largest: The largest finite magnitude in any of them, which is the end where it is not
+            much larger, and where almost all values are zero.
+    """
+    ends = (measure.percentiles(part, [ROBUST], magnitude=True) for part in parts)
+    end = max((found[0] for found in ends if found), default=0.0)
+    return end if 0.0 < end < largest / _WORTH_IT else largest
+
+
+def clipping(
+    found: Extents, name: str, ends: tuple[float, float], sentence: str, parts: Sequence[Tensor]
+) -> Scaling:
+    """One range for all channels of some maps; what lies beyond it is counted and said.
+
+    Args:
+        found: Their extents together.
+        name: Of the scale.
+        ends: Values of the first and the last color.
+        sentence: As written on the figure, where nothing is clipped.
+        parts: The maps.
+    """
+    counts = [measure.clipped(part, *ends) for part in parts]
+    below, above = (sum(side) for side in zip(*counts, strict=True))
+    total = sum(part.numel() for part in parts)
     if below or above:
         sentence += f", clipped {share(below, total)} below and {share(above, total)} above"
     return _one(found, name, ends, sentence, below, above)

@@ -124,9 +124,9 @@ def draw_maps(subject: Subject) -> Drawing:
 
 
 for _kind in (
-    FigureKind("maps", draw_maps, on_image=True),
-    FigureKind("volume", draw_maps, on_image=True),
-    FigureKind("tokens", draw_maps, "feature", "feature", on_image=True),
+    FigureKind("maps", draw_maps, on_image=True, bare=True),
+    FigureKind("volume", draw_maps, on_image=True, bare=True),
+    FigureKind("tokens", draw_maps, "feature", "feature", on_image=True, bare=True),
     FigureKind("signal", draw_maps, "signal"),
     FigureKind("attention", draw_maps, "head", "head"),
 ):

@@ -27,6 +27,8 @@ Axes = Literal[
 ]
 Style = Literal["light", "dark"]
 Shrink = Literal["mean", "nearest"]
+Colors = Literal["sum", "max", "each"]
+ComparisonSide = Literal["all", "a", "b", "difference"]
 
 SCALES: tuple[str, ...] = get_args(Scale)
 AXES: tuple[str, ...] = get_args(Axes)
@@ -61,6 +63,9 @@ class DrawingOptions(TypedDict, total=False):
     input_channel: int | None
     output_channel: int | None
     relative: bool
+    side: ComparisonSide
+    signed: bool | None
+    colors: Colors
     style: Style | None
     width: int
     dpi: float
@@ -112,8 +117,15 @@ class GridOptions:
             of each group, or all three as colors where there are three.
         output_channel: Filters only: draw all kernels of this output channel, the strongest input
             channels first.
-        relative: Comparisons only: draw the difference as a share of the larger magnitude of the
-            two values, −2 to 2.
+        relative: Comparisons only: draw the relative difference (b − a) / max(|a|, |b|), value by
+            value: −2 to 2, 1 in size where one of the two is zero, 0 where they are equal, both
+            zero included.
+        side: Comparisons only: "all", or "a", "b" or "difference" alone, on the scale that it has
+            beside the others.
+        signed: Attributions only: True draws them with their sign, False cut at zero; None is as
+            the method's paper has it.
+        colors: Attributions of the network's input only: "sum" over its color channels, "max" is
+            the largest magnitude among them, "each" draws them one by one.
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -160,6 +172,9 @@ class GridOptions:
     input_channel: int | None = None
     output_channel: int | None = None
     relative: bool = False
+    side: ComparisonSide = "all"
+    signed: bool | None = None
+    colors: Colors = "sum"
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
@@ -362,6 +377,12 @@ def one_of(name: str, value: Any, legal: Iterable[str | None]) -> Any:
     return value
 
 
+def _signed(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RenderError(f"{name} is {value!r}; legal are True, False and None.")
+    return value
+
+
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise RenderError(f"{name} is {value!r}; it must be a text.")
@@ -419,7 +440,10 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=SCALES), ("scale",)),
     (partial(one_of, legal=AXES), ("axes",)),
     (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
+    (partial(one_of, legal=get_args(Colors)), ("colors",)),
+    (partial(one_of, legal=get_args(ComparisonSide)), ("side",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
+    (_signed, ("signed",)),
     (_channels, ("channels",)),
     (_cmap, ("cmap",)),
     (_order, ("order",)),

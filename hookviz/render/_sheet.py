@@ -45,7 +45,7 @@ class Sheet:
         options = self.options
         self.palette = palette(options.style)
         self.labels: list[Label] = []
-        self.bare = options.bare and subject.kind.on_image
+        self.bare = options.bare and subject.kind.bare
         self.margin = self.px(1 if self.bare else 14 if options.width >= 500 else 7)
         self.room = options.width - 2 * self.margin
         self.top = 0
@@ -83,6 +83,8 @@ class Sheet:
         bold, small = self.face(12.0, "bold"), self.face(8.0)
         y = self.margin + self.px(11)
         room = self.room
+        if facts.edits:
+            sentences = [f"edited: {facts.edits}", *sentences]
         if not facts.trained:
             wide = self.write("UNTRAINED", self.margin + room, y, 8.0, palette.warn, right=True)
             room -= wide + self.px(8)
@@ -146,7 +148,7 @@ class Sheet:
     def bar_width(self, scale: Scaling) -> int:
         """Pixels that a colorbar takes with the texts at its side and the gap before it."""
         ends, face = scale.ends, self.face(7.5)
-        texts = ["min", "max"] if ends is None else [text for _, text in ticks(ends, 8)]
+        texts = [_lowest(scale), "max"] if ends is None else [text for _, text in ticks(ends, 8)]
         return self.px(12) + self.px(8) + max(face.width(text) for text in texts)
 
     def colorbar(self, left: int, top: int, height: int, table: ColorTable, scale: Scaling) -> None:
@@ -177,11 +179,16 @@ class Sheet:
         x, half = left + wide + self.px(4), self.px(2.6)
         if ends is None:
             self.write("max", x, top + half * 2)
-            self.write("min", x, top + height)
+            self.write(_lowest(scale), x, top + height)
         else:
             for place, text in ticks(ends, max(2, height // self.px(34))):
                 y = top + round((1.0 - place) * (height - 1)) + half
                 self.write(text, x, min(max(y, top + 2 * half), top + height))
+
+
+def _lowest(scale: Scaling) -> str:
+    """What the first color stands for where each channel has its own range."""
+    return "−max" if scale.symmetric else "min"
 
 
 def _joined(*parts: str) -> str:

@@ -123,7 +123,7 @@ class ChannelVector:
             >>> vector.rank(1), vector.rank(0), vector.rank(2)
             (1, 2, 2)
         """
-        _check(self.layer, "channel", channel, len(self._sizes))
+        check_index(self.layer, "channel", channel, len(self._sizes))
         own = self._sizes[channel]
         return None if bool(own.isnan()) else 1 + int((self._sizes > own).sum())
 
@@ -244,7 +244,12 @@ def _maps_of(run: Run, activation: Activation, options: GridOptions) -> _Maps:
     return found
 
 
-def _check(layer: str, noun: str, index: Any, count: int) -> int:
+def check_index(layer: str, noun: str, index: Any, count: int) -> int:
+    """An index once checked.
+
+    Raises:
+        LayerError: It is none of ``count``.
+    """
     try:
         number = operator.index(index)
     except TypeError:
@@ -255,7 +260,7 @@ def _check(layer: str, noun: str, index: Any, count: int) -> int:
     return number
 
 
-def _read(tensor: Tensor, positions: Tensor) -> Tensor:
+def read_values(tensor: Tensor, positions: Tensor) -> Tensor:
     """Values at positions of a flattened tensor, a copy in its dtype."""
     plain = dense(tensor)
     at = [i.to(plain.device) for i in torch.unravel_index(positions, plain.shape)]
@@ -272,13 +277,13 @@ def value_at(
     """See `Run.value`."""
     maps = _maps_of(run, activation, options)
     c, y, x = (
-        _check(activation.label, noun, index, count)
+        check_index(activation.label, noun, index, count)
         for noun, index, count in zip(
             ("channel", "row", "column"), (channel, y, x), maps.shape, strict=True
         )
     )
     at = maps.at(*(torch.tensor([i]) for i in (c, y, x)))
-    return _read(activation.tensor, at)[0].item()
+    return read_values(activation.tensor, at)[0].item()
 
 
 def vector_at(
@@ -286,8 +291,8 @@ def vector_at(
 ) -> ChannelVector:
     """See `Run.vector`."""
     positions, y, x = _column(run, activation, y, x, options)
-    values = _read(activation.tensor, positions)
-    sizes = _real(values).cpu()
+    values = read_values(activation.tensor, positions)
+    sizes = real_values(values).cpu()
     order = torch.argsort(sizes.nan_to_num(nan=-torch.inf), descending=True, stable=True)
     order = torch.cat((order[~sizes[order].isnan()], order[sizes[order].isnan()]))
     return ChannelVector(activation.label, y, x, values, tuple(order.tolist()), sizes)
@@ -327,17 +332,27 @@ def _column(
     """Positions of all channels at a place, and the place once checked."""
     maps = _maps_of(run, activation, options)
     channels, rows, columns = maps.shape
-    y = _check(activation.label, "row", y, rows)
-    x = _check(activation.label, "column", x, columns)
+    y = check_index(activation.label, "row", y, rows)
+    x = check_index(activation.label, "column", x, columns)
     every = torch.arange(channels)
     return maps.at(every, torch.tensor(y), torch.tensor(x)), y, x
 
 
-def _real(values: Tensor) -> Tensor:
+def real_values(values: Tensor) -> Tensor:
     """Values as real numbers that can be compared: float64, of complex ones the magnitude."""
     if values.is_complex():
         values = values.to(torch.complex128).abs()
     return values.cpu().to(torch.float64)
+
+
+def channel_positions(
+    run: Run, activation: Activation, channel: int, options: GridOptions
+) -> Tensor:
+    """(H, W), where the values of a channel's map stand in the flattened tensor."""
+    maps = _maps_of(run, activation, options)
+    count, rows, columns = maps.shape
+    at = check_index(activation.label, "channel", channel, count)
+    return maps.at(torch.tensor(at), torch.arange(rows)[:, None], torch.arange(columns))
 
 
 def receptive_field(
@@ -355,7 +370,9 @@ def receptive_field(
         )
     positions, y, x = _column(run, activation, y, x, options)
     if channel is not None:
-        positions = positions[_check(activation.label, "channel", channel, len(positions))][None]
+        positions = positions[check_index(activation.label, "channel", channel, len(positions))][
+            None
+        ]
     reach = layer_reach(run.model, run.input.tensor, activation, run.activations)
     height, width = run.input.tensor.shape[-2:]
     made = _Made(activation.label, y, x, (height, width), run.image.size)
@@ -448,7 +465,7 @@ def channels_in(
         x = int((columns - (left + right) / 2).abs().argmin())
         inside[y, x] = True
         how += " No center lies in the region, so the nearest place was taken."
-    values = _real(drawn).flatten(1)
+    values = real_values(drawn).flatten(1)
     finite = values.isfinite()
     counted, values = finite.double(), values.where(finite, 0.0)
     mask = inside.flatten().double()

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
 from hookviz.activation import Activation, CallChoice, Kind, choose
+from hookviz.capture import Edit
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
+from hookviz.run._channel import ChannelSummary, InputChannels, channel_summary, input_channels
+from hookviz.run._edits import edits_to_json
 from hookviz.run._filters import has_filters, layer_weights
 from hookviz.run._point import (
     ChannelVector,
@@ -53,6 +56,7 @@ class Run:
         started: When the forward began (UTC).
         seconds: How long the forward took, hooks included.
         error: What ended the forward before its end, or None.
+        edits: What was changed while the model ran, in order, with the layers named.
     """
 
     model: LoadedModel
@@ -65,6 +69,7 @@ class Run:
     started: datetime
     seconds: float
     error: BaseException | None = None
+    edits: tuple[Edit, ...] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -255,6 +260,68 @@ class Run:
         with torch_as_it_starts(self.model.device):
             activation, how = self._pointed(layer, call, leaf, kind, options)
             return vector_at(self, activation, y, x, how)
+
+    def channel(
+        self,
+        layer: str,
+        channel: int,
+        call: CallChoice = None,
+        *,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> ChannelSummary:
+        """One channel of a layer: its map, its numbers, its ranks, its strongest places.
+
+        Args:
+            layer: The layer's name.
+            channel: Number of the channel (map, feature, value, head), from 0.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            ``.map`` (H, W), a copy in the tensor's dtype and on its device; ``.low``, ``.high``,
+            ``.mean``, ``.std``, ``.zeros``; ``.ranks``; ``.histogram()``; ``.strongest()``.
+
+        Raises:
+            LayerError: See `select`; or there is no such channel.
+            RenderError: The activation cannot be drawn in that way.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.28"])
+            >>> channel = run.channel("features.28", 7)
+            >>> channel.map.shape, channel.channels, channel.high == channel.map.max().item()
+            (torch.Size([14, 14]), 512, True)
+        """
+        with torch_as_it_starts(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return channel_summary(self, activation, channel, how)
+
+    def input_channels(self, layer: str, channel: int, call: int = 1) -> InputChannels:
+        """The input channels that one output channel of a layer reads, by its weights.
+
+        Of a grouped convolution these are the channels of its group, of a depthwise one the single
+        channel that it reads.
+
+        Args:
+            layer: Name of a convolution or a linear layer.
+            channel: Number of the output channel, from 0.
+            call: Which call, from 1: another one may read another layer.
+
+        Returns:
+            ``.channels`` with ``.norms`` and ``.sums`` of the weights, ``.order``, ``.top(10)``;
+            ``.sources``, the layers whose channels these are. Asking for a model's first layer
+            follows one forward by shapes alone, which takes tens of milliseconds.
+
+        Raises:
+            LayerError: There is no such layer or channel, or the layer has no filters.
+        """
+        with undisturbed(self.model.device):
+            return input_channels(self, layer, channel, call)
 
     def values_around(
         self,
@@ -491,6 +558,8 @@ class Run:
             network_input=self.input,
             started=self.started,
             missing=self.missing,
+            edits="; ".join(map(str, self.edits)),
+            edits_record=edits_to_json(self.edits),
         )
 
     def export(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from matplotlib.text import Text
 from PIL import Image
 
 import hookviz
@@ -51,7 +52,7 @@ def tile(drawing: Drawing, position: int, shape: tuple[int, int], back: int) -> 
 def test_a_b_and_the_difference_share_one_symmetric_scale(style) -> None:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(1, 12, 6, 6, generator=generator) for _ in range(2))
-    drawing = drawn(a, b, style=style, cmap="RdBu_r")
+    drawing = drawn(a, b, style=style, cmap="RdBu_r", scale="full")
     apart = (b - a).numpy()[0]
     size = float(max(np.abs(part).max() for part in (a.numpy(), b.numpy(), apart)))
     assert (drawing.vmin, drawing.vmax) == (pytest.approx(-size), pytest.approx(size))
@@ -67,20 +68,95 @@ def test_a_small_difference_has_its_own_scale_and_says_so() -> None:
     generator = torch.Generator().manual_seed(0)
     a = torch.randn(1, 12, 6, 6, generator=generator)
     b = a + 1e-3 * torch.randn(1, 12, 6, 6, generator=generator)
-    drawing = drawn(a, b)
+    drawing = drawn(a, b, scale="full")
     largest = float((b - a).abs().max())
     assert drawing.vmax == pytest.approx(largest)
     assert drawing.vmin == -drawing.vmax
     assert "b − a on its own scale, symmetric about zero" in drawing.scale
     assert "times finer" in drawing.scale
     assert np.abs(tile(drawing, 3, (6, 6), 0) - colors((b - a).numpy()[0, 3], largest)).max() <= 6
-    joint = drawn(a, a + 0.5 * (b - a) / largest)
+    joint = drawn(a, a + 0.5 * (b - a) / largest, scale="full")
     assert "one scale for a, b" in joint.scale
+
+
+def test_the_automatic_scale_spans_98_percent_and_counts_the_rest() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(1, 8, 20, 20, generator=generator).relu() ** 3 for _ in range(2))
+    apart = (b - a).numpy()[0]
+
+    def end(values: np.ndarray) -> float:
+        ordered = np.sort(np.abs(values), axis=None)
+        return float(ordered[round(0.98 * (ordered.size - 1))])
+
+    one, other = a.numpy()[0], b.numpy()[0]
+    size = max(end(one), end(other), end(apart))
+    drawing = drawn(a, b)
+    assert (drawing.vmin, drawing.vmax) == (-size, size)
+    everything = np.concatenate([one, other, apart])
+    assert drawing.above == (everything > size).sum() > 0
+    assert drawing.below == (everything < -size).sum() > 0
+    assert "one scale for 98 % of the values of a, b and b − a" in drawing.scale
+    assert "clipped" in drawing.scale
+    assert drawn(a, b, scale="full").vmax == np.abs(everything).max()
+    # A small difference: its own 98 %.
+    drawing = drawn(a, a + (b - a) * 1e-4)
+    apart = (a + (b - a) * 1e-4 - a).numpy()[0]
+    assert drawing.vmax == end(apart)
+    assert drawing.above == (apart > end(apart)).sum()
+    assert "on its own scale for 98 % of its values" in drawing.scale
+    # Nothing is clipped for little.
+    even = torch.linspace(-1, 1, 100).reshape(1, 1, 10, 10)
+    assert drawn(even, -even).vmax == 2.0
+
+
+def test_each_channel_of_a_difference_has_its_own_symmetric_ends() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([0.01, 1.0, 100.0])[None, :, None, None]
+    a = torch.randn(1, 3, 6, 6, generator=generator) * sizes
+    b = torch.randn(1, 3, 6, 6, generator=generator) * sizes
+    drawing = drawn(a, b, scale="channel", ncols=6)
+    ends = np.abs((b - a).numpy()[0]).max((1, 2))
+    assert drawing.tile_ranges == tuple((-end, end) for end in ends.astype(float))
+    assert drawing.vmin is drawing.vmax is None
+    for position in range(3):
+        wanted = colors((b - a).numpy()[0, position], float(ends[position]))
+        assert np.abs(tile(drawing, position, (6, 6), 0) - wanted).max() <= 6
+    written = {text.get_text() for text in drawing.figure.findobj(Text)}
+    assert {f"±{end:.3g}" for end in ends} <= written
+    assert {"−max", "min", "max"} <= written
+
+
+@pytest.mark.parametrize("scale", ["auto", "full", "channel", "layer"])
+def test_one_side_alone_has_the_colors_that_it_has_beside_the_others(scale) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(1, 5, 6, 6, generator=generator) ** 3 for _ in range(2))
+    options = {"scale": scale, "order": "norm", "ncols": 6}
+    together = drawn(a, b, **options)
+    for back, side in enumerate(("difference", "b", "a")):
+        for bare in (False, True):
+            alone = drawn(a, b, side=side, bare=bare, **options)
+            assert alone.channels == together.channels
+            top, left, height, width = alone.places[2]
+            rows = top + (np.arange(6) * 2 + 1) * height // 12
+            columns = left + (np.arange(6) * 2 + 1) * width // 12
+            shown = alone.pixels()[np.ix_(rows, columns)][..., :3]
+            assert (shown == tile(together, 2, (6, 6), back)).all()
+    assert alone.figure.canvas.get_width_height()[1] < 300  # no header
+    with pytest.raises(RenderError, match="side is 'c'"):
+        drawn(a, b, side="c")
+
+
+def test_a_fixed_scale_about_zero_is_that_of_the_difference_too() -> None:
+    a, b = torch.full((1, 2, 4, 4), 1.0), torch.full((1, 2, 4, 4), -2.0)
+    drawing = drawn(a, b, vmin=-4.0, vmax=4.0)
+    assert (drawing.vmin, drawing.vmax) == (-4.0, 4.0)
+    assert "fixed scale for a, b and b − a: ±4" in drawing.scale
+    assert drawn(a, b, vmin=-2.0, vmax=2.0).vmax == 3.0  # the difference does not fit
 
 
 def test_the_same_tensors_say_so() -> None:
     a = torch.randn(1, 4, 5, 5)
-    drawing = drawn(a, a.clone(), ncols=6)
+    drawing = drawn(a, a.clone(), ncols=6, scale="full")
     assert drawing.dead == (0, 1, 2, 3)
     assert "one scale for a, b" in drawing.scale
     assert (tile(drawing, 0, (5, 5), 0) == colors(np.zeros((5, 5)), 1.0)).all()
@@ -105,6 +181,12 @@ def test_the_relative_difference_is_a_share_of_the_larger_value() -> None:
     ranges = [tile(drawing, position, (3, 3), 0)[0, 0] for position in range(4)]
     wanted = colors(np.array([0.5, 1.0, 2.0, 0.0]), 2.0)
     assert np.abs(np.array(ranges) - wanted).max() <= 6
+    # Of an infinity and a number there is no share; two that are alike do not differ.
+    a = a.clone()
+    a[..., 0, 0] = torch.inf
+    drawing = drawn(a, b, relative=True)
+    assert (drawing.nan, drawing.posinf) == (4, 0)
+    assert drawn(a, a.clone(), relative=True).nan == 0
 
 
 def test_what_is_not_finite_is_counted() -> None:
@@ -147,7 +229,7 @@ def test_every_shape_and_dtype_is_drawn(shape, dtype) -> None:
 
 def test_every_scale_and_option_is_followed() -> None:
     a, b = torch.randn(1, 70, 5, 5), torch.randn(1, 70, 5, 5)
-    for scale in ("layer", "channel", "symmetric", "percentile"):
+    for scale in ("layer", "symmetric", "percentile"):
         assert drawn(a, b, scale=scale).vmax > 0
     assert drawn(a, b, vmin=-1.0, vmax=1.0).kind == "comparison"
     assert drawn(a, b, page=1).channels == tuple(range(64, 70))
