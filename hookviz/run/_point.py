@@ -305,7 +305,7 @@ def values_around(
     maps = _maps_of(run, activation, options)
     count, rows, columns = maps.shape
     channel, y, x = (
-        _check(activation.label, noun, index, size)
+        check_index(activation.label, noun, index, size)
         for noun, index, size in zip(
             ("channel", "row", "column"), (channel, y, x), maps.shape, strict=True
         )
@@ -316,8 +316,8 @@ def values_around(
         first = min(max(0, middle - side // 2), max(0, size - side))
         at.append(torch.arange(first, min(size, first + side)))
     every = torch.arange(count)[:, None, None]
-    values = _read(activation.tensor, maps.at(every, at[0][:, None], at[1]))
-    sizes = _real(values)
+    values = read_values(activation.tensor, maps.at(every, at[0][:, None], at[1]))
+    sizes = real_values(values)
     own = sizes[channel]
     ranks = (1 + (sizes > own).sum(0)).where(~own.isnan(), 0)
     first_row, first_column = int(at[0][0]), int(at[1][0])
