@@ -5,7 +5,7 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
+from hookviz.render import _attention, _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
 from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
