@@ -64,6 +64,12 @@ class Job:
             cancelled=self.steps.cancelled,
         )
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of what the network sees."""
+        height, width = self.input.tensor.shape[-2:]
+        return height, width
+
     def first(self, *, grad: bool, tensor: Tensor | None = None) -> Answer:
         """The forward of the unchanged model over the image; settles the targets.
 
