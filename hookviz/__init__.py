@@ -19,6 +19,7 @@ _NAMES = {
     "hookviz.render": "feature_grid",
     "hookviz.run": "Run feature_maps filters",
     "hookviz.comparison": "Comparison compare reproduce",
+    "hookviz.explanation": "Explanation explain",
     "hookviz.errors": "HookvizError",
     "hookviz.widget": "explore",
 }
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from hookviz.comparison import compare as compare
     from hookviz.comparison import reproduce as reproduce
     from hookviz.errors import HookvizError as HookvizError
+    from hookviz.explanation import Explanation as Explanation
+    from hookviz.explanation import explain as explain
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing
     from hookviz.images import read_image as read_image

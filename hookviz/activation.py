@@ -13,8 +13,9 @@ from hookviz.errors import LayerError, did_you_mean
 
 __all__ = ["Activation", "CallChoice", "Kind", "choose"]
 
-Kind = Literal["output", "input", "output_gradient", "input_gradient", "weight"]
-"""What a record is: a layer's output or input, the gradient of either, or the layer's weights."""
+Kind = Literal["output", "input", "output_gradient", "input_gradient", "weight", "attribution"]
+"""What a record is: a layer's output or input, the gradient of either, the layer's weights, or how
+much its places count for a target."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,7 +29,7 @@ class Activation:
         run: Which forward of the whole model, from 1.
         order: Position of the call among all captured calls of the run, in order of execution
             (of completion), from 1. Records of one call share it.
-        kind: "output", "input", "output_gradient", "input_gradient" or "weight".
+        kind: "output", "input", "output_gradient", "input_gradient", "weight" or "attribution".
         leaf: Path of the tensor inside a nested value: "" for a bare tensor, else for example
             "0", "out", "1.0" or "logits"; inputs are named by position or keyword.
         module_type: Class name of the module, for example "Conv2d".
@@ -53,6 +54,11 @@ class Activation:
     def shape(self) -> tuple[int, ...]:
         """The tensor's shape as a plain tuple."""
         return tuple(self.tensor.shape)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What files say of this record beside what they say of every one; by key."""
+        return {}
 
     def sample(self, index: int) -> Activation:
         """The same record holding one sample of the batch, in storage of its own.

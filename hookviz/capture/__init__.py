@@ -9,17 +9,25 @@ from __future__ import annotations
 from hookviz.capture._clip import GradientClipping, clip_gradients
 from hookviz.capture._edit_effect import Effect, effect
 from hookviz.capture._edit_functions import (
+    EditPart,
     add_noise,
     clamp_gradients,
+    edit_from_json,
     patch,
+    replace_by_mean,
+    replace_by_noise,
     replace_gradient,
     replace_input,
     replace_output,
+    scale,
     scale_channels,
+    zero,
     zero_channels,
 )
-from hookviz.capture._editing import Edit, Editing, edit
+from hookviz.capture._edit_region import Region
+from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
+from hookviz.capture._leaves import change_leaves
 from hookviz.capture._session import Capture, layer_shapes
 from hookviz.capture._tree import LayerInfo, LayerSelector, list_layers, select_layers
 from hookviz.capture._verbose import ExecutionRow, VerboseExecution
@@ -27,6 +35,7 @@ from hookviz.capture._verbose import ExecutionRow, VerboseExecution
 __all__ = [
     "Capture",
     "Edit",
+    "EditPart",
     "Editing",
     "Effect",
     "ExecutionRow",
@@ -34,20 +43,30 @@ __all__ = [
     "GradientClipping",
     "LayerInfo",
     "LayerSelector",
+    "Layers",
+    "Region",
+    "Site",
     "VerboseExecution",
+    "Where",
     "add_noise",
+    "change_leaves",
     "clamp_gradients",
     "clip_gradients",
     "edit",
+    "edit_from_json",
     "effect",
     "extract_features",
     "layer_shapes",
     "list_layers",
     "patch",
+    "replace_by_mean",
+    "replace_by_noise",
     "replace_gradient",
     "replace_input",
     "replace_output",
+    "scale",
     "scale_channels",
     "select_layers",
+    "zero",
     "zero_channels",
 ]

@@ -140,13 +140,7 @@ def effect(
         before = run()
         with editing:
             after = run()
-    for one, count in zip(edits, editing.counts, strict=True):
-        if count == 0:
-            call = "" if one.call is None else f", call {one.call},"
-            raise LayerError(
-                f"The edit '{one.text}' changed nothing: its layer{call} did not run in this "
-                "forward."
-            )
+    editing.check_used()
     return _compared(before, after, top, tuple(editing.counts))
 
 

@@ -1,21 +1,217 @@
-"""Ready-made edits: channels scaled, values replaced or patched in, noise, limited gradients."""
+"""Ready-made edits: values cut out, scaled, replaced, patched in, noise, limited gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookviz._tensors import dense
+from hookviz._text import error_text, names_text
 from hookviz.activation import Activation, Kind
-from hookviz.capture._checks import check, check_choice, check_number, check_returned
+from hookviz.capture._checks import (
+    check,
+    check_choice,
+    check_count,
+    check_number,
+    check_returned,
+)
+from hookviz.capture._edit_region import (
+    Channels,
+    Place,
+    Region,
+    channel_axis,
+    is_dense,
+    place_axes,
+)
 from hookviz.capture._editing import Edit, Layers, Site, Where
 from hookviz.errors import CaptureError
 
-Channels: TypeAlias = int | Iterable[int]
+
+class EditPart(Where, total=False):
+    """Which part of an output an edit changes; nothing given is all of it.
+
+    ``channels``: index or indices, from 0. ``place``: (row, column) of a layer with rows and
+    columns; the number of a token (from 0, class tokens counted), or (row, column) of the square
+    grid in which tokens lie behind the class tokens; of volumes (frame, row, column). With
+    channels, these channels at that place. ``heads``: heads of an attention layer, before its
+    projection mixes them. ``axis``: the channels' axis, where layer and shape leave a doubt: a
+    tensor of three axes from a layer that is neither convolution, pooling, norm, Linear,
+    Embedding nor a block of a transformer needs it. ``call`` and ``leaf``: see :class:`Edit`.
+    """
+
+    channels: Channels | None
+    place: Place | None
+    heads: Channels | None
+    axis: int | None
+
+
+Make: TypeAlias = Callable[[Tensor, Site], Tensor]
+
+
+def _ready_made(
+    name: str, phrase: str, layers: Layers, make: Make, part: EditPart, **own: Any
+) -> Edit:
+    """An edit of a part of an output.
+
+    Args:
+        name: The function that gives it, for files.
+        phrase: What it does, with {} for the part.
+        layers: Selectors of the layers.
+        make: (tensor, site) → a new tensor whose values are put where the part is.
+        part: Which part.
+        **own: Its other arguments, for files.
+    """
+    where, region = _where_and_region(name, part)
+
+    def change(tensor: Tensor, site: Site) -> Tensor:
+        mask = region.mask(tensor, site)
+        new = make(tensor, site)
+        return new if mask is None else torch.where(mask, new.to(tensor.dtype), tensor)
+
+    recipe = {"edit": name, **own, **region.record()}
+    return Edit(
+        layers, "output", change, phrase.format(region.text), heads=region.heads, recipe=recipe,
+        **where,
+    )  # fmt: skip
+
+
+def _where_and_region(name: str, part: EditPart) -> tuple[Where, Region]:
+    unknown = part.keys() - EditPart.__annotations__.keys()
+    if unknown:
+        raise CaptureError(
+            f"{name} has no option '{min(unknown)}'; it has {names_text(EditPart.__annotations__)}."
+        )
+    where: Where = {}
+    if "call" in part:
+        where["call"] = part["call"]
+    if "leaf" in part:
+        where["leaf"] = part["leaf"]
+    channels, place, heads = part.get("channels"), part.get("place"), part.get("heads")
+    return where, Region.of(channels, place, heads, part.get("axis"))
+
+
+def zero(layers: Layers, **part: Unpack[EditPart]) -> Edit:
+    """A layer's output, or a part of it, becomes 0, as if it had been cut out (ablation).
+
+    Args:
+        layers: Selectors of the layers.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+
+    Returns:
+        An edit.
+
+    Raises:
+        CaptureError: The part is not described so; while the model runs: there is no such channel,
+            place or head, or the axes are not known.
+        LayerError: ``heads`` of a layer that has none.
+
+    Examples:
+        >>> from torch import nn
+        >>> from hookviz.capture import edit
+        >>> net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU())
+        >>> with edit(net, zero("0", channels=[0, 3], place=(1, 0))):
+        ...     output = net(torch.ones(1, 1, 2, 2))
+        >>> output[0, [0, 3], 1, 0].tolist()
+        [0.0, 0.0]
+    """
+    return _ready_made("zero", "zero {}", layers, lambda t, _: torch.zeros_like(t), part)
+
+
+def scale(layers: Layers, factor: float, **part: Unpack[EditPart]) -> Edit:
+    """A layer's output, or a part of it, is multiplied by a factor.
+
+    Args:
+        layers: Selectors of the layers.
+        factor: What it is multiplied by; 0 also turns NaN and Inf into 0.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+
+    Returns:
+        An edit; it raises as that of :func:`zero` does.
+    """
+    check_number("factor", factor, "a finite number", math.isfinite)
+    if factor == 0:
+        return zero(layers, **part)
+
+    def make(tensor: Tensor, site: Site) -> Tensor:  # noqa: ARG001 - Make
+        return (tensor * factor).to(tensor.dtype)
+
+    return _ready_made(
+        "scale", f"scale {{}} by {factor:g}", layers, make, part, factor=float(factor)
+    )
+
+
+def replace_by_mean(layers: Layers, **part: Unpack[EditPart]) -> Edit:
+    """Each channel of a layer's output becomes its mean over its places (mean ablation).
+
+    What the channel says on the whole stays, where it says it is lost. In a layer without places
+    (a vector), the mean is that over all channels. Samples of a batch have each their own mean.
+
+    Args:
+        layers: Selectors of the layers.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+            At a ``place`` alone the mean of all places is put there.
+
+    Returns:
+        An edit; it raises as that of :func:`zero` does, and for integer outputs.
+
+    Examples:
+        >>> from torch import nn
+        >>> from hookviz.capture import edit
+        >>> net = nn.Sequential(nn.Identity())
+        >>> with edit(net, replace_by_mean("0", channels=1)):
+        ...     net(torch.arange(8.0).reshape(1, 2, 2, 2))
+        tensor([[[[0.0000, 1.0000],
+                  [2.0000, 3.0000]],
+        <BLANKLINE>
+                 [[5.5000, 5.5000],
+                  [5.5000, 5.5000]]]])
+    """
+    axis = part.get("axis")
+
+    def make(tensor: Tensor, site: Site) -> Tensor:
+        mean, _ = _mean_and_deviation(tensor, site, axis)
+        return mean.to(tensor.dtype).expand_as(tensor).clone()
+
+    return _ready_made("replace_by_mean", "set {} to the mean", layers, make, part)
+
+
+def replace_by_noise(layers: Layers, *, seed: int = 0, **part: Unpack[EditPart]) -> Edit:
+    """Each channel of a layer's output becomes Gaussian noise of its mean and deviation.
+
+    Args:
+        layers: Selectors of the layers.
+        seed: Of the numbers: the same seed, shape and call give the same ones, whatever the device.
+            No generator of torch's is moved.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+
+    Returns:
+        An edit; it raises as that of :func:`zero` does, and for integer outputs.
+    """
+    check_count("seed", seed, 0)
+    axis = part.get("axis")
+
+    def make(tensor: Tensor, site: Site) -> Tensor:
+        mean, deviation = _mean_and_deviation(tensor, site, axis)
+        generator = torch.Generator("cpu").manual_seed((seed * 1_000_003 + site.call) % 2**63)
+        noise = torch.randn(tensor.shape, generator=generator, device="cpu", dtype=torch.float32)
+        return (mean + deviation * noise.to(tensor.device, mean.dtype)).to(tensor.dtype)
+
+    phrase = f"set {{}} to noise (seed {seed})"
+    return _ready_made("replace_by_noise", phrase, layers, make, part, seed=seed)
+
+
+def _mean_and_deviation(tensor: Tensor, site: Site, axis: int | None) -> tuple[Tensor, Tensor]:
+    """Of each channel over its places; of a vector over its channels."""
+    if not tensor.is_floating_point() or not is_dense(tensor):
+        raise CaptureError(f"{site} has no mean: its dtype is {tensor.dtype} ({tensor.layout}).")
+    channel = tensor.ndim - 1 if site.heads else channel_axis(axis, tensor, site)
+    axes = place_axes(channel, tensor) or [channel]
+    exact = tensor if tensor.dtype == torch.float64 else tensor.float()
+    return exact.mean(axes, keepdim=True), exact.std(axes, keepdim=True, correction=0)
 
 
 def scale_channels(
@@ -26,55 +222,39 @@ def scale_channels(
     axis: int | None = None,
     **where: Unpack[Where],
 ) -> Edit:
-    """Some channels of a layer's output are multiplied by a factor.
+    """Some channels of a layer's output are multiplied by a factor: :func:`scale` of channels.
 
     Args:
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
         factor: What the channels are multiplied by; 0 also turns NaN and Inf into 0.
-        axis: The channels' axis. None: what the layer says (convolution, pooling, norms, Linear,
-            Embedding), else axis 1 of four or five axes and the last of one or two; a tensor of
-            three axes from another layer needs axis=.
+        axis: The channels' axis, see :class:`EditPart`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output.
 
     Returns:
-        An edit.
-
-    Raises:
-        CaptureError: No channel is given; while the model runs: a channel is out of range, or
-            the axis is not known.
+        An edit; it raises as that of :func:`zero` does.
     """
-    wanted = channel_indices(channels)
-    check_number("factor", factor, "a finite number", math.isfinite)
-
-    def change(tensor: Tensor, site: Site) -> Tensor:
-        place, index = place_of(wanted, axis, tensor, site)
-        if factor == 0:
-            return tensor.index_fill(place, index, 0)
-        picked = tensor.index_select(place, index) * factor
-        return tensor.index_copy(place, index, picked.to(tensor.dtype))
-
-    verb = "zero" if factor == 0 else f"scale by {factor:g}"
-    return Edit(layers, "output", change, f"{verb} {channels_text(wanted)}", **where)
+    return scale(layers, factor, channels=channels, axis=axis, **where)
 
 
 def zero_channels(
     layers: Layers, channels: Channels, *, axis: int | None = None, **where: Unpack[Where]
 ) -> Edit:
-    """Some channels of a layer's output become 0, as if they had been cut out.
+    """Some channels of a layer's output become 0: :func:`zero` of channels.
 
     Args:
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
-        axis: The channels' axis, as in :func:`scale_channels`.
+        axis: The channels' axis, see :class:`EditPart`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output.
 
     Returns:
-        An edit; it raises as that of :func:`scale_channels` does.
+        An edit; it raises as that of :func:`zero` does.
 
     Examples:
+        >>> from torch import nn
         >>> from hookviz.capture import edit
         >>> net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU())
         >>> with edit(net, zero_channels("0", [0, 3])):
@@ -82,80 +262,7 @@ def zero_channels(
         >>> output[:, [0, 3]].abs().max().item()
         0.0
     """
-    return scale_channels(layers, channels, 0.0, axis=axis, **where)
-
-
-def channel_indices(channels: Channels) -> tuple[int, ...]:
-    """The channels that were asked for, each once, as plain numbers."""
-    given: Any = channels.tolist() if isinstance(channels, Tensor) else channels
-    each = tuple(given) if isinstance(given, Iterable) else (given,)
-    bad = [c for c in each if isinstance(c, bool) or not hasattr(c, "__index__")]
-    if bad or not each:
-        found = f"{bad[0]!r}" if bad else "none"
-        raise CaptureError(f"Channels are given by one or more indices, from 0, not {found}.")
-    return tuple(dict.fromkeys(int(c) for c in each))
-
-
-def place_of(
-    channels: tuple[int, ...], axis: int | None, tensor: Tensor, site: Site
-) -> tuple[int, Tensor]:
-    """The axis of the channels, counted from 0, and their index on the tensor's device.
-
-    Raises:
-        CaptureError: The axis is not known, or a channel is out of range.
-    """
-    if _is_not_dense(tensor):
-        layout = "nested" if tensor.is_nested else tensor.layout
-        found = "quantised" if tensor.is_quantized else f"not dense ({layout})"
-        raise CaptureError(
-            f"Single channels of {site} cannot be edited: it is {found}.",
-            remedy="Use replace_output with a function that converts it.",
-        )
-    shape = tuple(tensor.shape)
-    place = axis if axis is not None else _own_axis(site.module, tensor.ndim)
-    if place is None:
-        raise CaptureError(
-            f"Which axis of {site}, of shape {shape}, holds the channels is not known.",
-            remedy="Give axis=, for example axis=-1 for tokens.",
-        )
-    if not isinstance(place, int) or not -tensor.ndim <= place < tensor.ndim:
-        raise CaptureError(f"There is no axis {place!r} in {site}, of shape {shape}.")
-    place, count = place % tensor.ndim, shape[place]
-    beyond = [c for c in channels if not 0 <= c < count]
-    if beyond:
-        raise CaptureError(
-            f"There is no channel {beyond[0]} in {site}, of shape {shape}: its channels are 0 to "
-            f"{count - 1} (axis {place})."
-        )
-    return place, torch.tensor(channels, device=tensor.device)
-
-
-def _is_not_dense(tensor: Tensor) -> bool:
-    return tensor.is_nested or tensor.is_quantized or tensor.layout is not torch.strided
-
-
-# Layers that say how many axes follow their channels, so that inputs without a batch work too.
-_FOLLOWING: tuple[tuple[tuple[type[nn.Module], ...], int], ...] = (
-    ((nn.Linear, nn.LayerNorm, nn.Embedding, nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention), 0),
-    ((nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d), 1),
-    ((nn.Conv2d, nn.ConvTranspose2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d), 2),
-    ((nn.Conv3d, nn.ConvTranspose3d, nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d), 3),
-)
-
-
-def _own_axis(module: nn.Module, ndim: int) -> int | None:
-    for kinds, following in _FOLLOWING:
-        if isinstance(module, kinds):
-            return ndim - 1 - following
-    if isinstance(module, nn.modules.batchnorm._BatchNorm | nn.GroupNorm):  # noqa: SLF001 - the norms' common base
-        return 1
-    return {1: 0, 2: 1, 4: 1, 5: 1}.get(ndim)
-
-
-def channels_text(channels: tuple[int, ...]) -> str:
-    """Channels as people read them: "channels 0, 3"."""
-    shown = ", ".join(map(str, channels[:8])) + (", …" if len(channels) > 8 else "")
-    return f"channel{'s' if len(channels) > 1 else ''} {shown}"
+    return zero(layers, channels=channels, axis=axis, **where)
 
 
 Replacement: TypeAlias = Callable[[Tensor], Tensor | None] | Tensor | Activation
@@ -223,12 +330,7 @@ def replace_gradient(
 
 
 def patch(
-    source: Activation | Tensor,
-    layers: Layers | None = None,
-    *,
-    channels: Channels | None = None,
-    axis: int | None = None,
-    **where: Unpack[Where],
+    source: Activation | Tensor, layers: Layers | None = None, **part: Unpack[EditPart]
 ) -> Edit:
     """A stored activation takes the place of what the layer gives now.
 
@@ -241,10 +343,9 @@ def patch(
             copied at each use, so that nothing can write into it, and moved to the device and
             dtype of what it replaces.
         layers: Where to; needed for a tensor, default the activation's own layer.
-        channels: Only these channels; None for all.
-        axis: Their axis, as in :func:`scale_channels`.
-        **where: ``call``: default the activation's call where its layer ran several times, else
-            every call. ``leaf``: default the activation's leaf.
+        **part: ``channels``, ``place``, ``heads``, ``axis``: :class:`EditPart`. ``call``: default
+            the activation's call where its layer ran several times, else every call. ``leaf``:
+            default the activation's leaf.
 
     Returns:
         An edit.
@@ -253,6 +354,7 @@ def patch(
         CaptureError: A tensor without layers; while the model runs: the shapes differ (a source
             with batch size 1 serves every row of a batch).
     """
+    where, region = _where_and_region("patch", part)
     kind: Kind = "output"
     tensor: Any = source
     if isinstance(source, Activation):
@@ -266,9 +368,8 @@ def patch(
         raise CaptureError(f"patch takes an Activation or a tensor, not {type(tensor).__name__}.")
     if layers is None:
         raise CaptureError("A tensor does not say where it belongs.", remedy="Give layers=.")
-    wanted = None if channels is None else channel_indices(channels)
-    what = "everything" if wanted is None else channels_text(wanted)
-    return Edit(layers, kind, _stored(tensor, wanted, axis), f"patch {what}", **where)
+    put = _stored(tensor, region)
+    return Edit(layers, kind, put, f"patch {region.text}", heads=region.heads, **where)
 
 
 def add_noise(
@@ -366,14 +467,12 @@ def _gradient_kind(of: str) -> Kind:
     return "output_gradient" if of == "output" else "input_gradient"
 
 
-def _stored(
-    tensor: Tensor, channels: tuple[int, ...] | None = None, axis: int | None = None
-) -> Callable[[Tensor, Site], Tensor]:
-    """A change that puts a stored tensor, or some channels of it, in the place of the current."""
+def _stored(tensor: Tensor, region: Region = Region()) -> Make:  # noqa: B008 - it is frozen
+    """A change that puts a stored tensor, or a part of it, in the place of the current."""
     stored = dense(tensor)
 
     def put(current: Tensor, site: Site) -> Tensor:
-        if _is_not_dense(current):
+        if not is_dense(current):
             raise CaptureError(
                 f"No stored tensor can replace {site}: it is nested, sparse or quantised.",
                 remedy="Use a function that returns a tensor of that kind.",
@@ -387,9 +486,47 @@ def _stored(
                 f"A tensor of shape {here} cannot replace {site}, which is of shape {there}."
             )
         new = stored.to(device=current.device, dtype=current.dtype).expand(there)
-        if channels is None:
-            return new.clone()
-        place, index = place_of(channels, axis, current, site)
-        return current.index_copy(place, index, new.index_select(place, index))
+        mask = region.mask(current, site)
+        return new.clone() if mask is None else torch.where(mask, new, current)
 
     return put
+
+
+READY_MADE: dict[str, Callable[..., Edit]] = {
+    one.__name__: one for one in (zero, scale, replace_by_mean, replace_by_noise)
+}
+_ARGUMENTS = ("edit", "layers", "factor", "seed", *EditPart.__annotations__)
+
+
+def edit_from_json(record: object) -> Edit:
+    """The edit that :meth:`Edit.to_json` gave a record of.
+
+    Args:
+        record: A mapping with "edit", "layers" and the arguments of that edit; of values from
+            outside nothing is taken for granted.
+
+    Returns:
+        The edit.
+
+    Raises:
+        CaptureError: It is no such record.
+
+    Examples:
+        >>> str(edit_from_json({"edit": "zero", "layers": ["conv1"], "heads": [2]}))
+        'conv1: zero head 2'
+    """
+    if not isinstance(record, Mapping) or not all(isinstance(key, str) for key in record):
+        raise CaptureError(f"The record of an edit is a mapping, not {record!r:.80}.")
+    name, layers = record.get("edit"), record.get("layers")
+    make = READY_MADE.get(name) if isinstance(name, str) else None
+    if make is None:
+        raise CaptureError(f"There is no edit {name!r:.80}; legal are {names_text(READY_MADE)}.")
+    if not isinstance(layers, list) or not layers or not all(isinstance(n, str) for n in layers):
+        raise CaptureError(f"The layers of an edit are a list of names, not {layers!r:.80}.")
+    unknown = [key for key in record if key not in _ARGUMENTS]
+    given = {key: record[key] for key in record if key not in ("edit", "layers")}
+    try:
+        return make(layers, **given)
+    except TypeError as error:
+        found = f"'{unknown[0]}'" if unknown else error_text(error)
+        raise CaptureError(f"The record of the edit '{name}' does not fit it: {found}.") from error

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import Any, Self, TypeAlias, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from hookviz._text import error_text, names_text
 from hookviz.activation import Kind
 from hookviz.capture._checks import check, check_count
+from hookviz.capture._edit_heads import Heads, SecondCall, heads_of
 from hookviz.capture._hooks import named_arguments, parameter_names
 from hookviz.capture._leaves import change_leaves, describe, leaves
 from hookviz.capture._module_hooks import (
@@ -56,6 +57,8 @@ class Site:
         kind: "output", "input", "output_gradient" or "input_gradient".
         leaf: Path of the tensor in what the layer received or gave; "" for a bare tensor.
         recomputed: The call is one that activation checkpointing makes again.
+        heads: How many attention heads lie along the last axis; 0 where they are not what is
+            edited.
     """
 
     layer: str
@@ -64,6 +67,7 @@ class Site:
     kind: Kind
     leaf: str
     recomputed: bool = False
+    heads: int = 0
 
     def __str__(self) -> str:
         leaf = f"[{self.leaf}]" if self.leaf else ""
@@ -84,6 +88,10 @@ class Edit:
         leaf: Which tensor of a nested output or of several inputs: its path or a glob, "*" for
             all; inputs are named by the parameters of ``forward`` ("input", "x.0"). None for the
             only one; of several inputs the first, if it is a tensor passed by position.
+        heads: These heads of attention layers: ``change`` is given all of them, as they are before
+            the layer's projection, each head's share of the last axis behind the other's.
+        recipe: What gives the same edit again, as plain values: the name of a ready-made edit
+            ("edit") and its arguments; None where it holds a function or tensor of one's own.
     """
 
     layers: Layers
@@ -92,12 +100,60 @@ class Edit:
     text: str
     call: int | None = None
     leaf: str | None = None
+    heads: tuple[int, ...] | None = None
+    recipe: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.call is not None:
             check_count("call", self.call, 1)
         legal = "a path or glob such as '0'"
         check("leaf", self.leaf, legal, holds=isinstance(self.leaf, str | None))
+
+    def __str__(self) -> str:
+        """The edit in one line: "features.28 call 2: zero channel 7"."""
+        given = self.layers
+        each = given if isinstance(given, list | tuple) else [given]
+        names = [
+            one if isinstance(one, str) else getattr(one, "__name__", str(one)) for one in each
+        ]
+        shown = ", ".join(name or "(model)" for name in names[:3])
+        shown += f" and {len(names) - 3} more" * (len(names) > 3)
+        leaf = f"[{self.leaf}]" if self.leaf else ""
+        call = f" call {self.call}" if self.call is not None else ""
+        return f"{shown}{leaf}{call}: {self.text}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The edit as values that JSON knows; :func:`edit_from_json` makes it again.
+
+        Returns:
+            "edit", the name of the ready-made edit, its arguments, and "layers", a list of names
+            or globs.
+
+        Raises:
+            CaptureError: It holds a function or tensor of one's own, or selects its layers by
+                something else than names.
+
+        Examples:
+            >>> from hookviz.capture import scale
+            >>> scale("conv1", 0.5, channels=3).to_json()
+            {'edit': 'scale', 'factor': 0.5, 'channels': [3], 'layers': ['conv1']}
+        """
+        each = self.layers if isinstance(self.layers, list | tuple) else [self.layers]
+        if self.recipe is None:
+            raise CaptureError(f"'{self}' holds a function or tensor, which no file can say again.")
+        if not all(isinstance(one, str) for one in each):
+            raise CaptureError(f"'{self}' does not name its layers, so no file can say it again.")
+        where = {"call": self.call, "leaf": self.leaf}
+        chosen = {key: value for key, value in where.items() if value is not None}
+        return {**self.recipe, **chosen, "layers": list(each)}
+
+    def at(self, layers: Iterable[str]) -> Self:
+        """The same edit with its layers named.
+
+        Args:
+            layers: Their names.
+        """
+        return replace(self, layers=list(layers))
 
 
 def edit(model: nn.Module, *edits: Edit) -> Editing:
@@ -202,12 +258,17 @@ class Editing(StaysHere):
         tree = ModuleTree(model)
         self._model = model
         self._root = tree.root
-        self._plan: list[tuple[int, str, nn.Module]] = []
+        self._plan: list[tuple[int, str, nn.Module, Heads | None]] = []
         for index, one in enumerate(self.edits):
             if not isinstance(one, Edit):
                 raise CaptureError(f"edit takes edits, not {type(one).__name__}.")
             for name in select_from(tree, one.layers).values():
-                self._plan.append((index, name, tree.modules[name]))
+                module = tree.modules[name]
+                heads = None
+                if one.heads is not None:
+                    heads = heads_of(name, module, dict(tree.modules))
+                    module = heads.module
+                self._plan.append((index, name, module, heads))
         self._stack = ExitStack()
         self._open = False
         self._lock = threading.Lock()
@@ -223,8 +284,12 @@ class Editing(StaysHere):
         try:
             bypass_compiled(self._model, self._stack.callback)
             self._stack.callback(watch_calls(self._root, self._calls))
-            for index, name, module in self._plan:
-                self._hook(index, name, module)
+            seconds: dict[nn.Module, SecondCall] = {}
+            # Heads lie before the output, so their edits act before those of the output.
+            for step in sorted(self._plan, key=lambda step: step[3] is None):
+                self._hook(*step, seconds)
+            for module, second in seconds.items():
+                self._stack.callback(set_forward_hook(module, second.after))
         except BaseException:
             self.close()
             raise
@@ -238,8 +303,49 @@ class Editing(StaysHere):
         self._open = False
         self._stack.close()
 
-    def _hook(self, index: int, name: str, module: nn.Module) -> None:
-        if self.edits[index].kind in ("input", "input_gradient"):
+    @property
+    def layers(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the layers that each edit acts on."""
+        return tuple(
+            tuple(name for at, name, *_ in self._plan if at == index)
+            for index in range(len(self.edits))
+        )
+
+    def check_used(self) -> None:
+        """Refuse an edit that has changed nothing since the block was entered.
+
+        Raises:
+            LayerError: The layer of an edit, or the call that it is for, did not run.
+        """
+        for one, count in zip(self.edits, self.counts, strict=True):
+            if count == 0:
+                call = "" if one.call is None else f", call {one.call},"
+                raise LayerError(
+                    f"The edit '{one.text}' changed nothing: its layer{call} did not run in this "
+                    "forward."
+                )
+
+    def _hook(
+        self,
+        index: int,
+        name: str,
+        module: nn.Module,
+        heads: Heads | None,
+        seconds: dict[nn.Module, SecondCall],
+    ) -> None:
+        if heads is not None and heads.kind == "attention":
+            second = seconds.get(module)
+            if second is None:
+                second = seconds[module] = SecondCall()
+                self._stack.callback(set_pre_hook(module, second.before))
+
+            def edited(module: nn.Module, _: Any, out: Any) -> Any:
+                return self._edited(index, name, module, out, heads=heads, second=second)
+
+            self._stack.callback(set_forward_hook(module, edited))
+            return
+        kind = self.edits[index].kind if heads is None else heads.kind
+        if kind in ("input", "input_gradient"):
             names = parameter_names(module)
 
             def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -247,7 +353,7 @@ class Editing(StaysHere):
                     return None
                 given = named_arguments(args, kwargs, names)
                 first = next(iter(given)) if args else None
-                new = self._edited(index, name, module, given, first)
+                new = self._edited(index, name, module, given, first, heads=heads)
                 if new is None:
                     return None
                 positional = list(given)[: len(args)]
@@ -255,25 +361,40 @@ class Editing(StaysHere):
 
             self._stack.callback(set_pre_hook(module, before))
         else:
-            undo = set_forward_hook(module, lambda m, _, out: self._edited(index, name, m, out))
+            undo = set_forward_hook(
+                module, lambda m, _, out: self._edited(index, name, m, out, heads=heads)
+            )
             self._stack.callback(undo)
 
     def _edited(
-        self, index: int, name: str, module: nn.Module, value: Any, first: str | None = None
+        self,
+        index: int,
+        name: str,
+        module: nn.Module,
+        value: Any,
+        first: str | None = None,
+        *,
+        heads: Heads | None = None,
+        second: SecondCall | None = None,
     ) -> Any:
         """The value with the chosen leaves changed; None where the call is not meant."""
         one = self.edits[index]
         call, recomputed = self._calls.number((index, name), one.call)
         if one.call is not None and call != one.call:
             return None
-        chosen = _chosen(one, name, [path for path, _ in leaves(value)], first)
+        paths = [path for path, _ in leaves(value)]
+        # Of an attention the first leaf is the answer, the others are weights and caches.
+        chosen = set(paths[:1]) if heads is not None else _chosen(one, name, paths, first)
 
         def change(path: str, tensor: Tensor) -> Tensor:
             if path not in chosen:
                 return tensor
-            site = Site(name, module, call, one.kind, path, recomputed)
+            count = 0 if heads is None else heads.count
+            site = Site(name, module, call, one.kind, path, recomputed, count)
             if one.kind in ("output", "input"):
                 self._count(index)
+                if second is not None and isinstance(module, nn.MultiheadAttention):
+                    return second.edited(module, tensor, lambda t: one.change(t, site))
                 changed = one.change(tensor, site)
                 self._calls.changed(site, tensor, changed)
                 return changed

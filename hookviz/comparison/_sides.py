@@ -147,7 +147,8 @@ class KeptSide(HeldSide):
 def words_of(facts: RunFacts) -> str:
     """What a side is, in words."""
     untrained = "" if facts.trained else " UNTRAINED"
-    return f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}"
+    edited = f", edited: {facts.edits}" * bool(facts.edits)
+    return f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}{edited}"
 
 
 def _words(run: Run) -> str:
@@ -155,7 +156,8 @@ def _words(run: Run) -> str:
     tensor = run.input.tensor
     untrained = "" if run.model.trained else " UNTRAINED"
     dtype = str(run.model.dtype).removeprefix("torch.")
-    return f"{run.model.name}{untrained}, {run.image.name}, {tensor.device} {dtype}"
+    edited = f", edited: {'; '.join(map(str, run.edits))}" * bool(run.edits)
+    return f"{run.model.name}{untrained}, {run.image.name}, {tensor.device} {dtype}{edited}"
 
 
 def _input_size(run: Run) -> tuple[int, int]:

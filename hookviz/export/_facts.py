@@ -22,7 +22,9 @@ type                class name of the layer
 run                 which forward of the capture, from 1
 call                ``2 of 3``
 execution           position among the calls of the run, from 1: the number that begins the name
-kind                ``output``, ``input``, ``output_gradient`` or ``input_gradient``
+kind                ``output``, ``input``, ``output_gradient``, ``attribution``, ...
+(method, target,    of attributions: the method, the targets and their scores in words, and JSON
+score, explanation) with what computes them again
 leaf                path of the tensor inside a nested output; empty for a bare tensor
 shape               of the whole tensor, ``1, 64, 224, 224``
 dtype               of the tensor, ``float32``
@@ -36,6 +38,8 @@ scale               the sentence about colors that the figure carries
 vmin, vmax          values at the ends of the color table; ``per channel`` where each has its own
 (ranges)            JSON: the two values of each tile, where each has its own
 cmap                name of matplotlib's color table
+(edits)             what was changed while the model ran: ``features.28: zero channel 7; …``
+(edits_record)      JSON: the same, for doing it again
 (nan, posinf,       how many of the values drawn are NaN, +Inf and -Inf
 neginf)
 image               base name of the image
@@ -133,6 +137,8 @@ class RunFacts:
         input_image: What the network saw, as RGB; None where there was no image.
         categories: Class names of the model's last layer; () where it has none.
         missing: Layers that were asked for and were not captured, each with the reason.
+        edits: What was changed while the model ran, in words; "" for nothing.
+        edits_record: The same as JSON.
     """
 
     model: str
@@ -150,6 +156,8 @@ class RunFacts:
     input_image: Image.Image | None = None
     categories: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
+    edits: str = ""
+    edits_record: str = ""
 
     @property
     def input_size(self) -> tuple[int, int] | None:
@@ -168,6 +176,8 @@ class RunFacts:
         network_input: NetworkInput | None,
         started: datetime,
         missing: Mapping[str, str] | None = None,
+        edits: str = "",
+        edits_record: str = "",
     ) -> RunFacts:
         """The facts of one run, taken from its parts.
 
@@ -177,6 +187,8 @@ class RunFacts:
             network_input: What the network received, or None.
             started: When the forward began.
             missing: Layers without an activation, each with the reason.
+            edits: See the attribute.
+            edits_record: See the attribute.
 
         Returns:
             The facts, with the input as an image.
@@ -198,6 +210,8 @@ class RunFacts:
             input_image=None if network_input is None else network_input.picture(),
             categories=tuple(model.categories),
             missing=missing or {},
+            edits=edits,
+            edits_record=edits_record,
         )
 
 
@@ -298,6 +312,8 @@ def run_texts(facts: RunFacts) -> dict[str, str]:
         "preprocessing": hidden_paths(facts.preprocessing),
         "device": facts.device,
         "model_dtype": facts.dtype,
+        "edits": facts.edits,
+        "edits_record": facts.edits_record,
         "time": utc_text(facts.started),
     }
     return {key: text for key, text in texts.items() if text}
@@ -315,7 +331,7 @@ def activation_texts(activation: Activation) -> dict[str, str]:
         "leaf": activation.leaf,
         "shape": ", ".join(map(str, activation.shape)),
         "dtype": str(activation.tensor.dtype).removeprefix("torch."),
-    }
+    } | activation.texts
 
 
 def read_png_facts(png: str | Path | bytes) -> dict[str, str]:

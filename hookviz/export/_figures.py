@@ -39,6 +39,7 @@ from hookviz.export._part import (
     reason,
 )
 from hookviz.render import (
+    ActivationPair,
     Drawing,
     FigureFacts,
     GridOptions,
@@ -77,6 +78,8 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
             trained=facts.trained,
             image=base_name(facts.image_name),
             input_size=facts.input_size,
+            # A comparison says itself what each of its sides is.
+            edits="" if isinstance(activation, ActivationPair) else facts.edits,
         ),
         background=None if image is None else np.asarray(image.convert("RGB")),
         categories=facts.categories,

@@ -134,6 +134,8 @@ def manifest_of(export: Export, stopped: str = "") -> bytes:
             "seen": None if facts.input_image is None else list(facts.input_image.size),
         },
         "device": facts.device,
+        "edits": facts.edits,
+        "edits_record": facts.edits_record,
         "what": sorted(part.name for part in export.parts),
         "options": json.loads(export.options.to_json()),
         "missing": {name: str(reason) for name, reason in facts.missing.items()},

@@ -29,7 +29,7 @@ input), gives the facts of the new run and its activations."""
 _MAX_PIXELS = 80_000_000
 
 # Says nothing about the figure: when it was made, and what else was captured in the same run.
-_PASSING = frozenset({"Software", "time", "run", "execution", "record", "options"})
+_PASSING = frozenset({"Software", "time", "run", "execution", "record", "options", "edits_record"})
 # What is compared though the file may not say it: in words, and whether a difference counts.
 _WORDS = {
     "hookviz_version": ("The version of hookviz", False),
@@ -44,6 +44,7 @@ _WORDS = {
     "image": ("The name of the image", False),
     "image_sha256": ("The hash of the image", True),
     "preprocessing": ("The preprocessing", False),
+    "edits": ("What was edited", True),
     "shape": ("The shape of the activation", True),
     "dtype": ("The dtype of the activation", True),
 }

@@ -149,4 +149,6 @@ def _facts(manifest: Mapping[str, Any]) -> RunFacts:
         torch_version=str(manifest["torch_version"]),
         hookviz_version=str(manifest["hookviz_version"]),
         started=datetime.fromisoformat(manifest["time"]),
+        edits=str(manifest.get("edits", "")),
+        edits_record=str(manifest.get("edits_record", "")),
     )

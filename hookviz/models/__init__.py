@@ -17,7 +17,13 @@ from hookviz.models._load import (
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Recipe
 from hookviz.models._model_inputs import expected_input, feed
 from hookviz.models._modules import choose_device, out_of_memory
-from hookviz.models._predictions import Predictions, describe, predictions
+from hookviz.models._predictions import (
+    Predictions,
+    class_scores,
+    classes_in,
+    describe,
+    predictions,
+)
 from hookviz.models._torchvision import bundled_weights_ok
 from hookviz.models._weights_cache import cache_folder
 
@@ -31,6 +37,8 @@ __all__ = [
     "cache_folder",
     "cached_weights",
     "choose_device",
+    "class_scores",
+    "classes_in",
     "describe",
     "expected_input",
     "feed",

@@ -92,8 +92,17 @@ def _read(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
     return Predictions(reason=reason, summary=summary, note=note)
 
 
-def _scores(output: Any) -> Tensor | None:
-    """The first image's scores (classes) in a classifier's output; None where there are none."""
+def class_scores(output: Any) -> Tensor | None:
+    """The scores in a classifier's output, as the classifier gave them.
+
+    Args:
+        output: What a forward returned: (N, classes), (N, classes, 1, 1) or (classes,), bare or
+            under the name ``logits``, or as the first of several.
+
+    Returns:
+        (N, classes), in the output's dtype, in its place in autograd's graph; None where there are
+        none.
+    """
     if isinstance(output, Mapping):
         output = output.get("logits")
     elif not isinstance(output, Tensor):
@@ -103,12 +112,27 @@ def _scores(output: Any) -> Tensor | None:
         output = named if named is not None else first
     if not isinstance(output, Tensor) or output.is_complex() or output.dtype == torch.bool:
         return None
-    output = dense(output)
+    if output.is_quantized:
+        output = output.dequantize()
     if output.ndim == 4 and output.shape[2:] == (1, 1):  # a convolution as the classifier
         output = output.flatten(1)
     if output.ndim == 1:
         output = output[None]
-    return output[0].to("cpu", torch.float32) if output.ndim == 2 and output.shape[0] else None
+    return output if output.ndim == 2 and output.shape[0] else None
+
+
+def classes_in(model: LoadedModel, output: Any) -> int:
+    """How many classes a model's output tells apart; 0 where nothing says that it holds classes."""
+    scores = class_scores(output)
+    count = 0 if scores is None else scores.shape[1]
+    known = model.task != "unknown" or model.categories or last_layer(model.module)[1] == count
+    return count if known and not model.no_classifier else 0
+
+
+def _scores(output: Any) -> Tensor | None:
+    """The first image's scores (classes); None where there are none."""
+    scores = class_scores(output)
+    return None if scores is None else dense(scores)[0].to("cpu", torch.float32)
 
 
 def _classes(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:

@@ -5,8 +5,9 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _bars, _comparison, _filters, _maps  # noqa: F401
+from hookviz.render import _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
+from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
 from hookviz.render._comparison import ActivationPair, difference, on_one_grid
 from hookviz.render._draw import (
@@ -31,6 +32,7 @@ from hookviz.render._text import value
 __all__ = [
     "FOR_SOME_LAYERS",
     "ActivationPair",
+    "Attribution",
     "ChannelImage",
     "ChannelStatistics",
     "Drawing",

@@ -46,6 +46,7 @@ class FigureFacts:
         image: Name of the image.
         input_size: (height, width) of what the network saw, in pixels: finds patch grids and
             settles which axes are rows and columns.
+        edits: What was changed while the model ran, in words.
     """
 
     model: str = ""
@@ -53,6 +54,7 @@ class FigureFacts:
     trained: bool = True
     image: str = ""
     input_size: tuple[int, int] | None = None
+    edits: str = ""
 
 
 @dataclass(frozen=True, eq=False)

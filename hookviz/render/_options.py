@@ -63,6 +63,7 @@ class DrawingOptions(TypedDict, total=False):
     output_channel: int | None
     relative: bool
     side: ComparisonSide
+    signed: bool | None
     style: Style | None
     width: int
     dpi: float
@@ -119,6 +120,8 @@ class GridOptions:
             zero included.
         side: Comparisons only: "all", or "a", "b" or "difference" alone, on the scale that it has
             beside the others.
+        signed: Attributions only: True draws them with their sign, False cut at zero; None is as
+            the method's paper has it.
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -166,6 +169,7 @@ class GridOptions:
     output_channel: int | None = None
     relative: bool = False
     side: ComparisonSide = "all"
+    signed: bool | None = None
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
@@ -368,6 +372,12 @@ def one_of(name: str, value: Any, legal: Iterable[str | None]) -> Any:
     return value
 
 
+def _signed(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RenderError(f"{name} is {value!r}; legal are True, False and None.")
+    return value
+
+
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise RenderError(f"{name} is {value!r}; it must be a text.")
@@ -427,6 +437,7 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
     (partial(one_of, legal=get_args(ComparisonSide)), ("side",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
+    (_signed, ("signed",)),
     (_channels, ("channels",)),
     (_cmap, ("cmap",)),
     (_order, ("order",)),

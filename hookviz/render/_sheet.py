@@ -83,6 +83,8 @@ class Sheet:
         bold, small = self.face(12.0, "bold"), self.face(8.0)
         y = self.margin + self.px(11)
         room = self.room
+        if facts.edits:
+            sentences = [f"edited: {facts.edits}", *sentences]
         if not facts.trained:
             wide = self.write("UNTRAINED", self.margin + room, y, 8.0, palette.warn, right=True)
             room -= wide + self.px(8)

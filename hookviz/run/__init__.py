@@ -22,23 +22,30 @@ from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_recorded
 from hookviz.run._channel import ChannelSummary, InputChannels, Source
+from hookviz.run._edits import ImageEdit, edits_from_json, edits_to_json, patch_from
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
 from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
 from hookviz.run._record import Run
+from hookviz.run._torch_state import undisturbed
+from hookviz.run._trial import AxesTrial
 
 if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
 __all__ = [
+    "AxesTrial",
     "ChannelSummary",
     "ChannelVector",
+    "ImageEdit",
     "InputChannels",
     "ReceptiveField",
     "RegionChannels",
     "Run",
     "RunChoices",
     "Source",
+    "edits_from_json",
+    "edits_to_json",
     "facts_of",
     "failing_layer",
     "feature_maps",
@@ -46,9 +53,11 @@ __all__ = [
     "has_filters",
     "layer_weights",
     "loaded_model",
+    "patch_from",
     "reproduce",
     "run_model",
     "run_recorded",
+    "undisturbed",
 ]
 
 
@@ -88,6 +97,14 @@ def feature_maps(
         >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.0"])
         >>> run.activations[0].shape
         (1, 64, 224, 224)
+
+        What if a channel were missing?
+
+        >>> from hookviz.capture import zero
+        >>> edits = [zero("features.0", channels=7)]
+        >>> other = hookviz.feature_maps(model, hookviz.sample_image(), ["features.0"], edits=edits)
+        >>> other.activations[0].tensor[:, 7].abs().max().item()
+        0.0
     """
     loaded = loaded_model(model, weights, device)
     if preprocess is not None:
@@ -103,7 +120,8 @@ def reproduce(
     Args:
         png: The file, or its bytes.
         model: The model; None loads the one that the file names.
-        image: The image; None uses a bundled sample where the file names one.
+        image: The image; None uses a bundled sample where the file names one. A list where the file
+            shows a run that was edited by the values for other images: these follow the first.
 
     Returns:
         Whether the figure is pixel for pixel the same, else what differs.
@@ -129,7 +147,8 @@ def run_recorded(
         facts: What the file says.
         layers: The layers that it shows.
         model: The model; None loads the one that the file names, in the dtype that it names.
-        image: The image; None uses a bundled sample where the file names one.
+        image: The image; None uses a bundled sample where the file names one. Of a list, those
+            behind the first are the other images of edits.
 
     Returns:
         The facts of the new run, and its records of the kinds that the file shows.
@@ -152,9 +171,12 @@ def run_recorded(
         shown = tuple(layer_weights(loaded.module, layer) for layer in layers)
         if not facts.get("image_sha256"):
             return facts_of(loaded), shown
-    source = image if image is not None else _sample_named(facts)
+    first, *others = image if isinstance(image, list | tuple) else [image]
+    source = read_image(first) if first is not None else _sample_named(facts)
+    pictures = [source, *map(read_image, others), *map(sample_image, sample_images())]
+    edits = edits_from_json(facts.get("edits_record", ""), pictures)
     # A file of the input shows no layer; the model itself stands for none.
-    again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds)
+    again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds, edits=edits)
     return again.facts, again.activations + shown
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from traceback import walk_tb
 from types import MappingProxyType
@@ -12,10 +12,11 @@ from typing import Any, TypedDict
 from torch import Tensor, nn
 
 from hookviz.activation import Activation
-from hookviz.capture import Capture
+from hookviz.capture import Capture, Edit, edit
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, network_input
 from hookviz.models import LoadedModel, feed, out_of_memory, predictions
+from hookviz.run._edits import named, resolved
 from hookviz.run._record import Run
 from hookviz.run._torch_state import undisturbed
 from hookviz.run._trial import AxesTrial
@@ -24,6 +25,7 @@ from hookviz.run._trial import AxesTrial
 class RunChoices(TypedDict, total=False):
     """The keywords of `run_model`."""
 
+    edits: Iterable[Edit]
     inputs: bool
     stop_early: bool
     transform: Callable[[Tensor], Tensor] | None
@@ -55,6 +57,7 @@ def run_model(
     layers: Any,
     *,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
+    edits: Iterable[Edit] = (),
     inputs: bool = False,
     stop_early: bool = False,
     transform: Callable[[Tensor], Tensor] | None = None,
@@ -76,6 +79,10 @@ def run_model(
         image: The image.
         layers: Layer selectors, see `hookviz.capture.select_layers`.
         preprocess: In place of the model's own preprocessing.
+        edits: What is changed while the model runs, in this order: `hookviz.capture.zero`,
+            ``scale``, ``replace_by_mean``, ``replace_by_noise``, `patch_from` another image, or any
+            other edit of outputs and inputs. What a layer answers is kept as the edits left it.
+            The run, its figures and files say that it was edited.
         inputs: Also keep what the layers received.
         stop_early: End the forward after the last asked layer; there are no predictions then.
         transform: Applied to each tensor inside the hook, see `hookviz.Capture`.
@@ -91,7 +98,9 @@ def run_model(
         The run.
 
     Raises:
-        LayerError: A selector matches nothing; found out before the model runs.
+        LayerError: A selector matches nothing; found out before the model runs. Or an edit changed
+            nothing, since its layer did not run.
+        CaptureError: An edit has no such channel, place or head.
         ModelError: The model cannot be fed an image.
         RunCancelled: ``cancelled`` answered True.
         DeviceError: The device ran out of memory.
@@ -115,6 +124,15 @@ def run_model(
         "eval_mode": True,
     }
     # Whatever is wrong with the arguments is found out here, before anything is done.
+    changes = named(model.module, edits)
+
+    def other(picture: Picture, keeping: Iterable[Edit]) -> None:
+        run_model(
+            model, picture, [name for one in keeping for name in one.layers],  # type: ignore[union-attr]
+            preprocess=preprocess, edits=keeping, stop_early=True, cancelled=cancelled,
+            transform=lambda tensor: tensor.to("meta"), find_axes=False,
+        )  # fmt: skip
+
     capture = Capture(
         model.module,
         layers,
@@ -127,14 +145,16 @@ def run_model(
             image, preprocess or model.preprocess, device=model.device, dtype=model.dtype
         )
         args, kwargs = feed(model, received.tensor)
+        editing = edit(model.module, *resolved(changes, other))
         started = datetime.now(UTC)
         begin = time.perf_counter()
         output: Any = None
         error: Exception | None = None
-        trial = AxesTrial(model, received.tensor, settings)
+        trial = AxesTrial(model, received.tensor, settings, editing)
         try:
-            with out_of_memory(f"running {model.name}", model.device), capture:
+            with out_of_memory(f"running {model.name}", model.device), editing, capture:
                 output = capture.run(*args, **kwargs)
+                editing.check_used()
         except Exception as failure:
             error = failure
             if not keep_partial:
@@ -158,4 +178,5 @@ def run_model(
             started=started,
             seconds=seconds,
             error=error,
+            edits=changes,
         )

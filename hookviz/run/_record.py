@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
 from hookviz.activation import Activation, CallChoice, Kind, choose
+from hookviz.capture import Edit
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
 from hookviz.run._channel import ChannelSummary, InputChannels, channel_summary, input_channels
+from hookviz.run._edits import edits_to_json
 from hookviz.run._filters import has_filters, layer_weights
 from hookviz.run._point import (
     ChannelVector,
@@ -50,6 +52,7 @@ class Run:
         started: When the forward began (UTC).
         seconds: How long the forward took, hooks included.
         error: What ended the forward before its end, or None.
+        edits: What was changed while the model ran, in order, with the layers named.
     """
 
     model: LoadedModel
@@ -62,6 +65,7 @@ class Run:
     started: datetime
     seconds: float
     error: BaseException | None = None
+    edits: tuple[Edit, ...] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -460,6 +464,8 @@ class Run:
             network_input=self.input,
             started=self.started,
             missing=self.missing,
+            edits="; ".join(map(str, self.edits)),
+            edits_record=edits_to_json(self.edits),
         )
 
     def export(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hookviz._axes import Hints, KnownAxes, Places, candidates, read_axes
 from hookviz.activation import Activation
-from hookviz.capture import Capture
+from hookviz.capture import Capture, Editing
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 from hookviz.run._torch_state import generators_put_back
@@ -51,10 +51,18 @@ class AxesTrial:
         tensor: (N, 3, H, W), what it is fed.
         settings: How the run captures: keywords of `Capture`. Where ``cancelled`` ends the further
             forwards, what is in doubt stays so.
+        editing: How the run is edited, if it is; the further forwards are edited alike.
     """
 
-    def __init__(self, model: LoadedModel, tensor: Tensor, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: LoadedModel,
+        tensor: Tensor,
+        settings: Mapping[str, Any],
+        editing: Editing | None = None,
+    ) -> None:
         self._model, self._tensor, self._settings = model, tensor, settings
+        self._editing = editing or contextlib.nullcontext()
         self._parts = dict(model.module.named_modules())
         self._frames = _frames(feed(model, tensor))
         self._size = (int(tensor.shape[-2]), int(tensor.shape[-1]))
@@ -139,7 +147,7 @@ class AxesTrial:
     def _forward(self, tensor: Tensor, layers: Iterable[str]) -> dict[_Key, Tensor]:
         args, kwargs = feed(self._model, tensor)
         capture = Capture(self._model.module, sorted(layers), **self._settings)
-        with torch.no_grad(), capture:
+        with torch.no_grad(), self._editing, capture:
             capture.run(*args, **kwargs)
         return {
             _short(a): a.tensor

@@ -16,6 +16,7 @@ from hookviz.activation import Activation
 from hookviz.capture import (
     Capture,
     add_noise,
+    change_leaves,
     clamp_gradients,
     edit,
     effect,
@@ -26,7 +27,6 @@ from hookviz.capture import (
     scale_channels,
     zero_channels,
 )
-from hookviz.capture._leaves import change_leaves
 from hookviz.errors import CaptureError, LayerError
 
 
