@@ -6,7 +6,7 @@
 // the same places (`_painted` in _compare.py): they are put together here, tile by tile and pixel
 // by pixel, so that another way to look at them asks for nothing. No value is taken from a color.
 import "./panel_compare.css";
-import { bytesText, button, checkbox, Cleanup, debounce, focused, freshId, h, icon, isOff, labelled, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
+import { bytesText, button, checkbox, Cleanup, debounce, focused, freshId, h, icon, isDark, isOff, labelled, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
 import { sentence } from "./wording.js";
 
 /** @typedef {{x: number, y: number, part: number, channel: number, index: number}} Cell of the canvas, in its pixels */
@@ -30,9 +30,9 @@ export function verdict(layers, summary) {
   if (summary.same) return "No difference: every value is the same.";
   const first = layers[summary.first ?? -1];
   if (!first) return "No difference beyond rounding.";
-  if (first.reason) return `The first difference is ${first.label}: ${first.reason}`;
-  if (first.mismatched) return `The first difference is ${first.label}: ${first.mismatched} values are NaN or infinite in one of the two.`;
-  return `The first difference beyond rounding is ${first.label}: up to ${numberText(100 * first.relative)} % of its largest magnitude, where rounding explains ${numberText(100 * first.tolerance)} %.`;
+  if (first.reason) return `First difference: ${first.label}. ${first.reason}`;
+  if (first.mismatched) return `First difference: ${first.label}, ${first.mismatched} values are NaN or infinite in one of the two.`;
+  return `First difference beyond rounding: ${first.label}, up to ${numberText(100 * first.relative)} % of its largest magnitude (rounding: ${numberText(100 * first.tolerance)} %).`;
 }
 
 /** @param {any} tray */
@@ -220,6 +220,8 @@ function makeTable(send) {
     h("table", { "aria-label": "Layers in order of execution" }, h("thead", {}, h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text || h("span", { class: "hv-said" }, "Verdict"))))), body));
   /** @type {any[]} */
   let rows = [];
+  /** @type {any} */
+  let of = null;
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
   let at = -1;
@@ -237,8 +239,8 @@ function makeTable(send) {
     el,
     /** @param {any[]} layers @param {any} summary @param {number} layer */
     show(layers, summary, layer) {
-      if (layers !== rows) {
-        rows = layers;
+      if (layers !== rows || summary !== of) {
+        [rows, of] = [layers, summary];
         at = -1;
         buttons = [];
         body.replaceChildren(...layers.map((row, index) => {
@@ -610,9 +612,7 @@ function makeMaps(model, cleanup, send) {
   function look() {
     if (!el.clientWidth) return;
     const ratio = Math.max(1, Math.min(3, devicePixelRatio || 1));
-    // The gallery finds out the theme, see watchLook in gallery.js.
-    const gallery = /** @type {HTMLElement | null} */ (el.closest(".hv-app")?.querySelector('[data-hv="gallery"]') ?? null);
-    const message = { type: "look", width: Math.round(el.clientWidth * ratio), ratio, style: gallery?.dataset.style ?? "light" };
+    const message = { type: "look", width: Math.round(el.clientWidth * ratio), ratio, style: isDark(el) ? "dark" : "light" };
     const now = JSON.stringify(message);
     if (now !== told) send(message);
     told = now;
