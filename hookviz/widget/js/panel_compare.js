@@ -612,7 +612,7 @@ function makeMaps(model, cleanup, send) {
   function look() {
     if (!el.clientWidth) return;
     const ratio = Math.max(1, Math.min(3, devicePixelRatio || 1));
-    const message = { type: "look", width: Math.round(el.clientWidth * ratio), ratio, style: isDark(el) ? "dark" : "light" };
+    const message = { type: "look", width: Math.round(el.clientWidth * ratio), ratio, style: isDark(el.closest(".hv") ?? el) ? "dark" : "light" };
     const now = JSON.stringify(message);
     if (now !== told) send(message);
     told = now;
