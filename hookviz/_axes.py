@@ -65,6 +65,44 @@ class Places:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """How a map was cut into windows; attention looks within one alone.
+
+    Windows follow each other row by row, and so do the tokens of each.
+
+    Attributes:
+        rows: For each row of windows, the rows of the map that its tokens stand for; -1 is padding.
+        columns: The columns likewise.
+
+    Examples:
+        >>> windows = Windows(((1, 2), (3, 0)), ((0, 1), (2, -1)))
+        >>> windows.count, windows.grid, windows.find(0, 2)
+        (4, (4, 3), (3, 2))
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+    columns: tuple[tuple[int, ...], ...]
+
+    @property
+    def count(self) -> int:
+        """How many windows there are."""
+        return len(self.rows) * len(self.columns)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of the map."""
+        return max(map(max, self.rows)) + 1, max(map(max, self.columns)) + 1
+
+    def find(self, y: int, x: int) -> tuple[int, int]:
+        """The window and the token in it that stand for a place of the map."""
+        (down, row), (across, column) = (
+            next((w, part.index(at)) for w, part in enumerate(parts) if at in part)
+            for parts, at in ((self.rows, y), (self.columns, x))
+        )
+        return down * len(self.columns) + across, row * len(self.columns[0]) + column
+
+
+@dataclass(frozen=True)
 class KnownAxes:
     """What a run found out about the axes of one tensor.
 
@@ -77,6 +115,8 @@ class KnownAxes:
             than the image does) or "open" (every place changes alike).
         random: The same image gave other values: the forward draws random numbers.
         groups: Of weights: how many groups of input and output channels there are.
+        windows: Of attention: the windows that its first axis counts, image by image; None where
+            it counts images.
     """
 
     batch: int = 1
@@ -85,6 +125,7 @@ class KnownAxes:
     tried: str = ""
     random: bool = False
     groups: int = 1
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True)

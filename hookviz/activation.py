@@ -13,9 +13,12 @@ from hookviz.errors import LayerError, did_you_mean
 
 __all__ = ["Activation", "CallChoice", "Kind", "choose"]
 
-Kind = Literal["output", "input", "output_gradient", "input_gradient", "weight", "attribution"]
-"""What a record is: a layer's output or input, the gradient of either, the layer's weights, or how
-much its places count for a target."""
+Kind = Literal[
+    "output", "input", "attention", "output_gradient", "input_gradient", "weight", "attribution"
+]
+"""What a record is: a layer's output or input, its attention probabilities (N, heads, queries,
+keys), the gradient of output or input, the layer's weights, or how much its places count for a
+target."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,7 +32,8 @@ class Activation:
         run: Which forward of the whole model, from 1.
         order: Position of the call among all captured calls of the run, in order of execution
             (of completion), from 1. Records of one call share it.
-        kind: "output", "input", "output_gradient", "input_gradient", "weight" or "attribution".
+        kind: "output", "input", "attention", "output_gradient", "input_gradient", "weight" or
+            "attribution".
         leaf: Path of the tensor inside a nested value: "" for a bare tensor, else for example
             "0", "out", "1.0" or "logits"; inputs are named by position or keyword.
         module_type: Class name of the module, for example "Conv2d".

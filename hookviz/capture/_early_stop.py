@@ -43,6 +43,7 @@ class Stopper:
         self._blocks: dict[nn.Module, list[int]] = {}
         self.possible = True
         names = {h.name for h in hooked}
+        self._all = {h.index for h in hooked}
         for name, count in counts.items():
             if name not in names:
                 raise CaptureError(f"stop_early has {name!r}, which is not a selected layer.")
@@ -74,7 +75,7 @@ class Stopper:
             else:
                 self.possible = False
 
-    def after(self, log: ThreadLog, index: int) -> None:
+    def after(self, log: ThreadLog, index: int, *_: int) -> None:
         """Note the end of a selected layer's call; ends the forward where it was the last."""
         if index in self._calls and log.counts[index] >= self._calls[index]:
             self._settle(log, [index])
@@ -95,7 +96,7 @@ class Stopper:
         if not self.possible or run.detached or not log.main:
             return
         if run.stop is None:
-            run.stop = set(range(len(log.counts)))
+            run.stop = set(self._all)
         run.stop.difference_update(indices)
         if not run.stop:
             raise EarlyStop(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from torch import Tensor, nn
@@ -34,12 +34,12 @@ def output_hook(
     asked: frozenset[Kind],
     on_activation: OnActivation,
     gradient: OutputGradient | None,
-    after: Callable[[ThreadLog, int], None] | None,
+    after: Sequence[Callable[[ThreadLog, int, int, int], None]],
 ) -> Act:
     """A forward hook that ends a call: numbers it, copies its output, settles its inputs."""
     here, index = store.here, hooked.index
     outputs, inputs = "output" in asked, "input" in asked
-    alone = on_activation is None and gradient is None and after is None and not inputs
+    alone = on_activation is None and gradient is None and not after and not inputs
 
     def hook(module: nn.Module, args: Any, output: Any) -> Any:
         log, bare = here.log, type(output) is Tensor
@@ -81,8 +81,8 @@ def output_hook(
         changed = None
         if gradient is not None:
             changed = gradient(module, args, output, (log, call, order))
-        if after is not None:
-            after(log, index)
+        for step in after:
+            step(log, index, call, order)
         return changed
 
     return hook

@@ -12,12 +12,15 @@ from typing import Literal, TypeAlias, overload
 import torch
 from torch import Tensor, nn
 
+from hookviz._text import names_text
 from hookviz.activation import Activation, CallChoice, Kind, choose
 from hookviz.capture._store import Forward, Hooked, Store
 from hookviz.capture._tree import ModuleTree, type_name
 from hookviz.errors import LayerError, did_you_mean
 
-_KINDS: dict[Kind, int] = {"input": 0, "output": 1, "output_gradient": 2, "input_gradient": 3}
+_KINDS: dict[Kind, int] = {
+    "input": 0, "output": 1, "attention": 2, "output_gradient": 3, "input_gradient": 4,
+}  # fmt: skip
 
 _One: TypeAlias = int | Literal["last"] | None
 _All: TypeAlias = Literal["all"]
@@ -89,7 +92,10 @@ class CaptureResults:
         late = bool(graded) or not store.open
         latest = runs[-1] if runs else None
         reasons: dict[str, str] = {}
-        for hooked in self._chosen:
+        attention = "attention" in self._asked and latest is not None and not latest.error
+        # Where nothing else was asked for, no hook tells of a layer's calls.
+        hooks = not attention or len(self._asked) > 1
+        for hooked in self._chosen if hooks else ():
             i, name = hooked.index, hooked.name
             unkept = next((why for (index, _), why in store.unkept.items() if index == i), None)
             note = unkept or store.notes.get(i)
@@ -104,7 +110,29 @@ class CaptureResults:
                 reasons[name] = f"its call did not end: {latest.error}"
             else:
                 reasons[name] = _reason(self._tree, hooked.layer, latest, is_open=store.open)
-        return reasons
+        if attention:
+            attending = {r[0] for log in logs for r in list(log.records) if r[4] == "attention"}
+            for hooked in self._chosen:
+                above = f"{hooked.layer}.".lstrip(".")
+                inside = [h.index for h in store.hooked if f"{h.layer}.".startswith(above)]
+                if attending.isdisjoint(inside):
+                    failed = [
+                        w for (i, k), w in store.unkept.items() if k == "attention" and i in inside
+                    ]
+                    why = failed[0] if failed else self._no_attention(hooked.layer)
+                    reasons.setdefault(hooked.name, why)
+        return {h.name: reasons[h.name] for h in self._chosen if h.name in reasons}
+
+    def _no_attention(self, layer: str) -> str:
+        kind = type_name(self._tree.modules[layer])
+        if self._store.attending:
+            there = names_text(self._store.attending, 12)
+            return f"no attention: nothing in it ({kind}) attends; these layers do: {there}"
+        return (
+            f"no attention: nothing in {self._tree.type} attends in a way that can be seen, which "
+            "is nn.MultiheadAttention, scaled_dot_product_attention, or a softmax over keys in a "
+            "module called attention"
+        )
 
     def structure(self, layer: str, call: int = 1, run: int = -1) -> str:
         """How a nested output was built, shapes for tensors and type names for the rest.
@@ -184,6 +212,33 @@ class CaptureResults:
             raise LayerError(f'A gradient is of "output" or "input", not of {of!r}.')
         return self._get(layer, f"{of}_gradient", call, run, leaf)  # type: ignore[arg-type]  # one of two kinds, by the test above
 
+    @overload
+    def attention(self, layer: str, call: _All, run: _Run = ..., leaf: _Leaf = ...) -> _Many: ...
+    @overload
+    def attention(
+        self, layer: str, call: _One = ..., run: _Run = ..., leaf: _Leaf = ...
+    ) -> Tensor: ...
+    def attention(
+        self, layer: str, call: CallChoice = None, run: _Run = None, leaf: _Leaf = None
+    ) -> Tensor | _Many:
+        """The attention probabilities of one layer; arguments as for ``output``.
+
+        Returns:
+            (N, heads, queries, keys), float32 or wider, the rows summing to 1, before dropout; N
+            counts windows, image by image, where the layer attends within windows. ``leaf`` counts
+            where one call attends several times.
+
+        Examples:
+            >>> from hookviz import Capture
+            >>> layer = nn.MultiheadAttention(8, 2, batch_first=True)
+            >>> x = torch.zeros(1, 4, 8)
+            >>> with Capture(layer, "", attention=True) as cap:
+            ...     y = layer(x, x, x, need_weights=False)
+            >>> cap.attention("")[0, 0, 0]
+            tensor([0.2500, 0.2500, 0.2500, 0.2500])
+        """
+        return self._get(layer, "attention", call, run, leaf)
+
     def _get(
         self, layer: str, kind: Kind, call: CallChoice, run: _Run, leaf: _Leaf
     ) -> Tensor | _Many:
@@ -197,7 +252,7 @@ class CaptureResults:
         if not found:
             why = unkept or self.missing.get(name)
             if why is None and kind not in self._asked:
-                option = f"{kind}s".removeprefix("output_")
+                option = kind if kind == "attention" else f"{kind}s".removeprefix("output_")
                 why = f"it was not asked for; use Capture(..., {option}=True)"
             raise LayerError(f"No {what} of layer '{name}' was captured: {why or 'none came'}.")
         try:

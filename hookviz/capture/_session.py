@@ -18,6 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from hookviz._meta import without_values
 from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
+from hookviz.capture._attention import AttentionWatch
 from hookviz.capture._checks import check, check_choice, check_function
 from hookviz.capture._early_stop import Stopper
 from hookviz.capture._gradients import GradientHooks
@@ -33,7 +34,7 @@ from hookviz.capture._module_hooks import (
     watch_calls,
 )
 from hookviz.capture._results import CaptureResults
-from hookviz.capture._snapshot import Copying, Transform
+from hookviz.capture._snapshot import Copying, Transform, of_fresh
 from hookviz.capture._store import Hooked, Store
 from hookviz.capture._tree import LayerSelectors, ModuleTree, select_from, type_name
 from hookviz.errors import CaptureError, HookvizError, LayerError
@@ -106,6 +107,10 @@ class Capture(StaysHere, CaptureResults):
             calls of compiled modules run the original code, since compiled code ignores hooks.
         layers: Which layers, see ``select_layers``; a mapping gives them other names.
         outputs: Keep outputs.
+        attention: Keep the attention probabilities of the selected layers and of all in them, as
+            records of the layer that attends: (N, heads, queries, keys), before dropout. The
+            model's output stays the same to the bit. They come from ``nn.MultiheadAttention``,
+            ``scaled_dot_product_attention``, and softmax over keys in modules called attention.
         inputs: Keep inputs, copied before the layer can change them, under the names of the
             parameters of its ``forward``.
         gradients: Keep gradients of outputs: of each tensor that the layer handed out, summed
@@ -165,6 +170,7 @@ class Capture(StaysHere, CaptureResults):
         inputs: bool = False,
         gradients: bool = False,
         input_gradients: bool = False,
+        attention: bool = False,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         transform: Transform | None = None,
@@ -188,11 +194,15 @@ class Capture(StaysHere, CaptureResults):
                     f"({type_name(tree.modules[script])}), where hooks are not supported.",
                     remedy="Use the Python module that it was scripted or traced from.",
                 )
-        kinds: tuple[Kind, ...] = ("output", "input", "output_gradient", "input_gradient")
-        asked = frozenset(compress(kinds, (outputs, inputs, gradients, input_gradients)))
+        kinds: tuple[Kind, ...] = (
+            "output", "input", "output_gradient", "input_gradient", "attention"
+        )  # fmt: skip
+        wishes = (outputs, inputs, gradients, input_gradients, attention)
+        asked = frozenset(compress(kinds, wishes))
         if not asked:
             raise CaptureError(
-                "Nothing is to be kept: set outputs, inputs, gradients or input_gradients."
+                "Nothing is to be kept: set outputs, inputs, gradients, input_gradients or "
+                "attention."
             )
         if stop_early and (gradients or input_gradients) and not keep_graph:
             raise CaptureError(
@@ -213,7 +223,9 @@ class Capture(StaysHere, CaptureResults):
         self._gradient_hooks: GradientHooks | None = None
         parallel = [m for m in tree.modules.values() if isinstance(m, nn.DataParallel)]
         self._parallel = list(getattr(parallel[0], "device_ids", [])) if parallel else None
-        super().__init__(tree, chosen, asked, Store(list(chosen), self._parallel))
+        self._inside = _inside(tree, chosen) if attention else []
+        store = Store([*chosen, *self._inside], self._parallel)
+        super().__init__(tree, chosen, asked, store)
 
     @property
     def module(self) -> nn.Module:
@@ -233,7 +245,7 @@ class Capture(StaysHere, CaptureResults):
             raise CaptureError("This capture is open already; close it first.")
         if self._eval_mode is None:
             warn_of_training(self._tree.modules.values(), stacklevel=_stacklevel)
-        self._store = store = Store(list(self._chosen), self._parallel)
+        self._store = store = Store([*self._chosen, *self._inside], self._parallel)
         self._is_open = True
         store.thread.append(None)
         self._undo.append(store.thread.pop)
@@ -353,10 +365,17 @@ class Capture(StaysHere, CaptureResults):
             for name, layer in tree.modules.items():
                 if name not in tree.scripts:
                     undo(set_pre_hook(layer, ask))
-        after = None if self._stopper is None else self._stopper.after
+        watch = None
+        if "attention" in asked:
+            wanted = {h.layer: h for h in (*self._chosen, *self._inside)}
+            fresh = of_fresh(snapshot)
+            watch = AttentionWatch(tree, store, wanted, fresh, snapshot, each)
+        after = [one.after for one in (watch, self._stopper) if one is not None]
         graded = not asked.isdisjoint({"output_gradient", "input_gradient"})
         traced = is_tracing()
-        for hooked in self._chosen:
+        # Hooks turn fast paths of PyTorch's own transformer layers off: none without need.
+        hooks = asked != {"attention"} or self._stopper is not None
+        for hooked in self._chosen if hooks else ():
             layer = tree.modules[hooked.layer]
             if not asked.isdisjoint({"input", "input_gradient"}):
                 names = parameter_names(layer)
@@ -372,7 +391,21 @@ class Capture(StaysHere, CaptureResults):
             for block, hook in self._stopper.block_hooks(store):
                 undo(set_forward_hook(block, hook))
         undo(watch_calls(tree.root, store))
+        if watch is not None:
+            watch.start(undo)
         bypass_compiled([*tree.wrappers, *tree.modules.values()], undo)
+
+
+def _inside(tree: ModuleTree, chosen: list[Hooked]) -> list[Hooked]:
+    """The layers within the selected ones that are not selected themselves."""
+    above = tuple(f"{h.layer}.".lstrip(".") for h in chosen)
+    own = {h.layer for h in chosen}
+    inside = [
+        name
+        for name in tree.modules
+        if name not in own and any(f"{n}.".startswith(above) for n in tree.names(name))
+    ]
+    return [Hooked(i, name, name) for i, name in enumerate(inside, len(chosen))]
 
 
 def layer_shapes(

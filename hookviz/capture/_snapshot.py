@@ -117,6 +117,13 @@ class Copying:
             raise _refused(kept, error) from None
 
 
+def of_fresh(snapshot: Snapshot) -> Snapshot:
+    """The same for tensors that nobody else holds, which need no copy to be kept."""
+    if snapshot is not plain_snapshot:
+        return snapshot
+    return lambda t: plain_snapshot(t) if t.is_inference() or _is_odd(t) else t
+
+
 def plain_snapshot(tensor: Tensor) -> Tensor:
     """A detached copy on the same device and in the same dtype.
 

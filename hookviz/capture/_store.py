@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from hookviz._axes import KnownAxes, Windows
 from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
 from hookviz.capture._leaves import Leaves, leaves
@@ -162,6 +163,8 @@ class Store:
         unkept: Why a tensor of a layer and kind could not be kept.
         ungraded: Why a layer has no gradient.
         structure: Description of a nested output by index, run and call.
+        windows: What the first axis of an attention counts, by index, run and call.
+        attending: The layers in which attention was seen, kept or not, in order, as keys.
         read: The activations as they were read last, with the mark of then.
     """
 
@@ -183,10 +186,12 @@ class Store:
         self.notes: dict[int, str] = {}
         self.unkept: dict[tuple[int, Kind], str] = {}
         self.structure: dict[tuple[int, int, int], str] = {}
+        self.windows: dict[tuple[int, int, int], Windows] = {}
+        self.attending: dict[str, None] = {}
         self.ungraded: dict[int, str] = {}
         self.read: tuple[object, tuple[Activation, ...]] = None, ()
 
-    def _ignores_this_thread(self) -> bool:
+    def ignores_this_thread(self) -> bool:
         """Whether calls in this thread are none of this capture's."""
         mine = _this_thread.opened
         another = mine is not self.thread and bool(mine)
@@ -198,7 +203,7 @@ class Store:
         calls_itself = log is not None and log.open and log.main and not log.run.detached
         # A replica works on a piece of somebody's DataParallel forward.
         replica = getattr(module, "_is_replica", False)
-        if replica or calls_itself or self._ignores_this_thread():
+        if replica or calls_itself or self.ignores_this_thread():
             return None
         batch = _batch_of((args, kwargs))
         with self._lock:
@@ -226,7 +231,7 @@ class Store:
         thread of a forward (a replica), or for a layer that is called on its own.
         """
         log = self.log_here()
-        if log is not None or self._ignores_this_thread():
+        if log is not None or self.ignores_this_thread():
             return log
         with self._lock:
             begun = [r for r in self._active if not r.detached] or self._active
@@ -313,8 +318,16 @@ class Store:
         r = Record(*raw)
         return Activation(
             self.hooked[r.layer].name, r.call, calls or r.call, run.number, r.order,
-            r.kind, r.leaf, r.module_type, r.tensor,
+            r.kind, r.leaf, r.module_type, r.tensor, self._axes_of(run, r),
         )  # fmt: skip
+
+    def _axes_of(self, run: Forward, r: Record) -> KnownAxes | None:
+        if r.kind != "attention":
+            return None
+        windows = self.windows.get((r.layer, run.number, r.call))
+        if windows is None:
+            return None
+        return KnownAxes(r.tensor.shape[0] // windows.count, "window", windows=windows)
 
     def records_of(self, run: Forward) -> list[Record]:
         """All records of a run, gradients and inputs of unfinished calls included.

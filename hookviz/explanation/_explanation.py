@@ -43,7 +43,8 @@ class Explanation:
         predictions: The five likeliest classes, or why there are none.
         started: When it began (UTC).
         seconds: How long it took.
-        details: What else the method found.
+        details: What else the method found, by name, one entry for each target: "completeness",
+            "baseline" (1, C, H, W), "relus" (how many) and "sigma", each of its methods alone.
     """
 
     model: LoadedModel

@@ -37,6 +37,8 @@ class Job:
         steps: Progress and cancelling: ``steps.expect(n)`` before, ``steps.step()`` after each.
         answer: What the unchanged model answered to the image; there after `first`.
         targets: The targets, settled by that answer.
+        missing: For each layer without a record the reason.
+        details: What else was found, see `Explanation.details`.
     """
 
     model: LoadedModel
@@ -51,6 +53,7 @@ class Job:
     answer: Answer | None = None
     targets: tuple[SettledTarget, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         read = [one.layer for one in self.wanted if one.layer is not None]
@@ -60,6 +63,12 @@ class Job:
             ends_early=len(read) == len(self.wanted) > 0,
             cancelled=self.steps.cancelled,
         )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of what the network sees."""
+        height, width = self.input.tensor.shape[-2:]
+        return height, width
 
     def first(self, *, grad: bool, tensor: Tensor | None = None) -> Answer:
         """The forward of the unchanged model over the image; settles the targets.

@@ -73,6 +73,16 @@ class Method:
 
 METHODS: dict[str, Method] = {}
 
+_NOT_OFFERED = {
+    "deeplift": "DeepLIFT is not offered: the implementations that there are take rules from "
+    "modules alone, and where an activation is none they silently give something else.",
+    "lrp": "LRP is not offered: without rules made for the very model its relevances do not add up "
+    "to the output, and nothing says so.",
+}
+"""Well-known methods that are left out, by their plain names, and why. captum 0.9 measured:
+DeepLift gave the plain gradient times the difference for ViT-B/16 and MobileNetV2 and nothing but
+zeros for GoogLeNet; LRP's relevances added up to 5e13 times ResNet-18's output."""
+
 
 def register(method: Method) -> None:
     """Make a method known under its name."""
@@ -96,6 +106,12 @@ def method_called(name: object) -> Method:
     for method in METHODS.values():
         if plain == method.name.replace("_", ""):
             return method
+    if plain in _NOT_OFFERED:
+        raise HookvizError(
+            _NOT_OFFERED[plain],
+            remedy="Use method='integrated_gradients', which says how far it adds up.",
+            code="no-such-method",
+        )
     raise HookvizError(
         f"There is no method {text!r:.80}; there are {names_text(METHODS, 30)}.",
         remedy=did_you_mean(text.lower(), METHODS) or None,

@@ -32,12 +32,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from hookviz._axes import Hints, KnownAxes, read_axes
 from hookviz._text import names_text
 from hookviz.activation import Activation
 from hookviz.capture import change_leaves, select_layers
 from hookviz.errors import HookvizError, LayerError, closest
 from hookviz.explanation._forward import Answer
+from hookviz.explanation._places import reading_of
 from hookviz.models import LoadedModel, class_scores, classes_in, describe
 
 LIKELIEST = "likeliest"
@@ -462,17 +462,13 @@ def _channel_scores(record: Activation, target: ChannelTarget, count: int) -> Te
     """(N,) the channel's mean, or its value at the place."""
     tensor = record.tensor
     shape = tuple(tensor.shape)
-    # The axes are those of one image, whatever the number of images is.
-    one = (1, *shape[1:]) if shape and shape[0] == count else shape
-    known = record.axes or KnownAxes()
-    reading = read_axes(one, hints=Hints(record.module_type, record.layer, known=known))
-    letters = reading.axes
-    axis = next((letters.index(letter) for letter in "CDA" if letter in letters), None)
-    if axis is None or not letters.startswith("N") or shape[0] != count:
+    found = reading_of(record, count)
+    if found is None:
         raise LayerError(
             f"Which axis of '{record.layer}', of shape {shape}, holds channels is not known.",
             remedy="Give a function of the output as the target.",
         )
+    reading, axis = found
     if target.channel >= shape[axis]:
         raise LayerError(
             f"There is no channel {target.channel} in '{record.layer}', of shape {shape}: its "
@@ -482,8 +478,8 @@ def _channel_scores(record: Activation, target: ChannelTarget, count: int) -> Te
     if target.place is None:
         return maps.reshape(count, -1).mean(1)
     row, column = target.place
-    letters = letters[1:axis] + letters[axis + 1 :]
-    places = known.places
+    letters = reading.axes[1:axis] + reading.axes[axis + 1 :]
+    places = None if record.axes is None else record.axes.places
     if letters == "T" and places is not None and places.grid is not None and places.frames == 1:
         maps = maps[:, places.apart :].reshape(count, *places.grid)
     elif letters != "HW":

@@ -23,7 +23,7 @@ from hookviz.render._draw import (
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
-from hookviz.render._options import DrawingOptions, GridOptions, parse_channels
+from hookviz.render._options import Colors, DrawingOptions, GridOptions, parse_channels
 from hookviz.render._palette import Flag, choose_cmap, color_table, packed, palette
 from hookviz.render._sheet import dead_sentence, legend_of, page_sentence
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
@@ -35,6 +35,7 @@ __all__ = [
     "Attribution",
     "ChannelImage",
     "ChannelStatistics",
+    "Colors",
     "Drawing",
     "DrawingOptions",
     "Extents",

@@ -3,7 +3,7 @@
 A record of kind "attribution" holds (T, C, H, W): the maps of T targets, with a sign, as they were
 computed; of the network's input there is one map for each of its C color channels, of a layer one
 in all. What is drawn is a view: the sum over the color channels, cut at zero where the method does
-so.
+so; or their largest magnitude; or each channel.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Attribution(Activation):
 
 
 def _arrange(record: Activation, options: GridOptions) -> Arranged:
-    """The view of an attribution that the options ask for, as one map for each target."""
+    """The view of an attribution that the options ask for: a map for each target, or color."""
     if not isinstance(record, Attribution):
         raise RenderError("An attribution is drawn of what hookviz.explain gives.")
     if options.sample or options.frame is not None:
@@ -82,18 +82,18 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
         raise RenderError(f"{name} is given, but an attribution has neither samples nor frames.")
     tensor, notes = plain_tensor(record.tensor)
     signed = record.signed if options.signed is None else options.signed
-    maps = tensor[:, 0] if tensor.shape[1] == 1 else tensor.sum(1)
+    maps, note = _over_colors(tensor, options.colors)
     apart = record.apart
     if not signed:
         maps, apart = maps.clamp(min=0), None if apart is None else apart.clamp(min=0)
     if len(record.targets) > 1:
         names = enumerate(zip(record.targets, record.scores, strict=True))
-        notes += [f"{i} = {name}, score {value(score)}" for i, (name, score) in names]
+        each = tensor.shape[1] if options.colors == "each" else 1
+        notes += [f"{i * each} = {name}, score {value(score)}" for i, (name, score) in names]
     else:
         notes += [f"score {value(score)}" for score in record.scores]
-    if tensor.shape[1] > 1:
-        notes.append(f"sum over {tensor.shape[1]} color channels")
-    if not signed and bool((tensor < 0).any()):
+    notes += [note] if note else []
+    if not signed and options.colors != "max" and bool((tensor < 0).any()):
         notes.append("negative values are cut to 0")
     if bool((maps.amin((1, 2)) == maps.amax((1, 2))).all()):
         notes.append("constant: no place counts more than another")
@@ -106,6 +106,20 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
         dtype=str(record.tensor.dtype).removeprefix("torch."),
         apart=apart,
     )
+
+
+def _over_colors(tensor: Tensor, colors: str) -> tuple[Tensor, str]:
+    """(T, C, H, W) as maps, and a sentence on what was done with the color channels."""
+    count = tensor.shape[1]
+    if count == 1:
+        return tensor[:, 0], ""
+    if colors == "max":
+        return tensor.abs().amax(1), f"the largest magnitude of {count} color channels"
+    if colors == "sum":
+        return tensor.sum(1), f"sum over {count} color channels"
+    names = "red, green, blue" if count == 3 else f"color channels 0 to {count - 1}"
+    each = " of each target" if tensor.shape[0] > 1 else ""
+    return tensor.flatten(0, 1), f"{names}{each}"
 
 
 register(

@@ -27,6 +27,7 @@ Axes = Literal[
 ]
 Style = Literal["light", "dark"]
 Shrink = Literal["mean", "nearest"]
+Colors = Literal["sum", "max", "each"]
 ComparisonSide = Literal["all", "a", "b", "difference"]
 
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -64,6 +65,7 @@ class DrawingOptions(TypedDict, total=False):
     relative: bool
     side: ComparisonSide
     signed: bool | None
+    colors: Colors
     style: Style | None
     width: int
     dpi: float
@@ -122,6 +124,8 @@ class GridOptions:
             beside the others.
         signed: Attributions only: True draws them with their sign, False cut at zero; None is as
             the method's paper has it.
+        colors: Attributions of the network's input only: "sum" over its color channels, "max" is
+            the largest magnitude among them, "each" draws them one by one.
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -170,6 +174,7 @@ class GridOptions:
     relative: bool = False
     side: ComparisonSide = "all"
     signed: bool | None = None
+    colors: Colors = "sum"
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
@@ -435,6 +440,7 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=SCALES), ("scale",)),
     (partial(one_of, legal=AXES), ("axes",)),
     (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
+    (partial(one_of, legal=get_args(Colors)), ("colors",)),
     (partial(one_of, legal=get_args(ComparisonSide)), ("side",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
     (_signed, ("signed",)),
