@@ -156,7 +156,9 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     app.run_button.click()
     app.wait_idle()
     expect(app.part("channel-earlier").locator("img").nth(3)).to_be_visible()
-    assert lab.value("app.parts[-2].earlier[1]['name']") == "chelsea.png"
+    earlier = app.part("channel-earlier").locator("li")
+    expect(earlier.nth(0)).to_contain_text("coffee.png, now")
+    expect(earlier.nth(1)).to_contain_text("chelsea.png")
     app.expect_no_alert()
     app.expect_plain_words()
     app.part("channel-gallery").click()
