@@ -19,6 +19,7 @@ _NAMES = {
     "hookviz.render": "feature_grid",
     "hookviz.run": "Run feature_maps filters",
     "hookviz.comparison": "Comparison compare",
+    "hookviz.surveys": "Survey open_survey survey",
     "hookviz.explanation": "Explanation explain",
     "hookviz.errors": "HookvizError",
     "hookviz._reproduce": "reproduce",
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from hookviz.run import Run as Run
     from hookviz.run import feature_maps as feature_maps
     from hookviz.run import filters as filters
+    from hookviz.surveys import Survey as Survey
+    from hookviz.surveys import open_survey as open_survey
+    from hookviz.surveys import survey as survey
     from hookviz.widget import explore as explore
 
 __all__ = [*_HOME, "__version__"]

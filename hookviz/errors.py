@@ -19,6 +19,7 @@ __all__ = [
     "ModelError",
     "RenderError",
     "RunCancelled",
+    "SurveyError",
     "WeightsError",
     "closest",
     "did_you_mean",
@@ -90,6 +91,10 @@ class RenderError(HookvizError):
 
 class ExportError(HookvizError):
     """A file cannot be written, or a written one cannot be read back."""
+
+
+class SurveyError(HookvizError):
+    """A survey of a data set cannot be begun, gone on with or read."""
 
 
 def closest(name: str, choices: Iterable[str], count: int = 3) -> tuple[str, ...]:

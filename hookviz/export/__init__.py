@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hookviz.export._facts import RunFacts, read_png_facts
 from hookviz.export._figures import draw_activation
-from hookviz.export._folder import zip_export
+from hookviz.export._folder import disk_error, whole_file, zip_export
 from hookviz.export._part import Export, ExportPart, Task, ValueFormat
 from hookviz.export._parts import chosen_parts
 from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
@@ -35,11 +35,13 @@ __all__ = [
     "Task",
     "ValueFormat",
     "chosen_parts",
+    "disk_error",
     "draw_activation",
     "kinds_in",
     "page_size",
     "read_png_facts",
     "reproduce_png",
+    "whole_file",
     "write_export",
     "zip_export",
 ]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hookviz.errors import ExportError, RunCancelled
-from hookviz.export import zip_export
-from hookviz.export._folder import PART_NAME, ExportFolder, whole_file
+from hookviz.export import whole_file, zip_export
+from hookviz.export._folder import PART_NAME, ExportFolder
 
 
 def names(folder: Path) -> set[str]:
@@ -94,7 +94,7 @@ def test_a_killed_writer_leaves_a_part_and_no_png(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from hookviz.export._folder import whole_file\n"
+        "from hookviz.export import whole_file\n"
         "with whole_file(Path(sys.argv[1]) / 'a.png') as file:\n"
         "    file.write(b'half'); file.flush()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 
 from hookviz.activation import Activation
-from hookviz.export._folder import whole_file
+from hookviz.export import whole_file
 from hookviz.export._part import TensorError
 from hookviz.export._values import write_values
 
