@@ -101,6 +101,16 @@ def feature_maps(
         >>> run.activations[0].shape
         (1, 64, 224, 224)
 
+        Where does the class token of a vision transformer look?
+
+        >>> from torchvision.models import VisionTransformer
+        >>> vit = VisionTransformer(224, 32, 2, 2, 16, 16)
+        >>> run = hookviz.feature_maps(vit, hookviz.sample_image(), "encoder", attention=True)
+        >>> layer = "encoder.layers.encoder_layer_1.self_attention"
+        >>> run.select(layer, kind="attention").shape
+        (1, 2, 50, 50)
+        >>> figure = run.figure(layer, kind="attention", query="class", overlay=True)
+
         What if a channel were missing?
 
         >>> from hookviz.capture import zero
@@ -173,7 +183,14 @@ def run_recorded(
     pictures = [source, *map(read_image, others), *map(sample_image, sample_images())]
     edits = edits_from_json(facts.get("edits_record", ""), pictures)
     # A file of the input shows no layer; the model itself stands for none.
-    again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds, edits=edits)
+    again = feature_maps(
+        loaded,
+        source,
+        layers or [""],
+        inputs="input" in kinds,
+        attention="attention" in kinds,
+        edits=edits,
+    )
     return again.facts, again.activations + shown
 
 
