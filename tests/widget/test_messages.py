@@ -230,7 +230,9 @@ SETS = {
     ),
     2: st.dictionaries(st.sampled_from(["info", "choice", "max_bytes"]), JSON, min_size=1),
     3: st.dictionaries(st.sampled_from(["cards", "view", "empty"]), JSON, min_size=1),
-    CHANNEL: st.dictionaries(st.sampled_from(["shown", "places", "inputs", "sent"]), JSON, min_size=1),
+    CHANNEL: st.dictionaries(
+        st.sampled_from(["shown", "places", "inputs", "earlier", "sent"]), JSON, min_size=1
+    ),
     COMPARE: st.dictionaries(
         st.sampled_from(["tray", "compared", "layers", "layer", "page", "pin", "scale"]),
         JSON, min_size=1, max_size=2,
