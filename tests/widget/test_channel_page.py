@@ -23,6 +23,7 @@ from hookviz.images import Preprocessing
 from hookviz.models import LoadedModel
 from hookviz.widget import Explorer, explore
 from hookviz.widget import _earlier as earlier
+from hookviz.widget import _kept_runs as kept_runs
 from hookviz.widget._channel_page import ChannelPage
 
 
@@ -329,6 +330,13 @@ def test_earlier_images_are_bounded_in_bytes_and_go_with_model_and_app(
     assert found.images.bytes == 0
 
 
+@pytest.fixture
+def no_runs_to_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The panel Compare keeps no run."""
+    monkeypatch.setattr(kept_runs, "KEPT_BYTES", 0)
+
+
+@pytest.mark.usefixtures("no_runs_to_compare")
 def test_no_captured_tensor_is_kept(app: Explorer, page: Any, channel_page: Any) -> None:
     open_channel(app, page, "conv#1", 4)
     held = [weakref.ref(app.run), *(weakref.ref(a.tensor) for a in app.run.activations)]
