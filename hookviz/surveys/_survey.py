@@ -316,6 +316,8 @@ def _begin(
             _, found, items = _first_readable(source, [], items, inputs)
         else:
             plan = extended(plan, source, extend=asked.extend)
+            if asked.part is None and there["root"] != source.root:  # the data were moved
+                plan = with_sections(plan, plan.facts["sections"], root=source.root)
             found = _read_or_none(source, plan.rows, at)
         if found is not None:
             try:
@@ -341,7 +343,9 @@ def _facts(
         "structure": _structure(model.module),
         "layers": names,
         "preprocessing": inputs.how.describe(),
-        "data": {"kind": source.kind, "root": source.root, "note": source.note},
+        "data": source.kind,
+        "root": source.root,
+        "note": source.note,
         "batch": asked.batch,
         "shard": asked.shard,
         "keep": asked.keep,
