@@ -29,6 +29,7 @@ FOR_SOME_LAYERS: dict[str, Any] = {
     "overlay": False,
     "summary": "none",
     "channels": None,
+    "first": None,
     "hide_dead": False,
     "order": "index",
 }
@@ -457,15 +458,17 @@ def fitted(
             except RenderError as error:
                 refusals.append(error)
             if there := _channels_there(fewer, refusals[-1]):
-                options, fewer = options.replace(channels=there), fewer.replace(channels=there)
+                options, fewer = options.replace(**there), fewer.replace(**there)
                 with suppress(RenderError):
                     return make(fewer), fewer, refusals[0]
     raise refusals[0]
 
 
-def _channels_there(options: GridOptions, error: RenderError) -> tuple[int, ...]:
-    """Those of the channels chosen that a layer has which lacks others."""
-    if error.code != "no-such-channel" or options.channels is None:
-        return ()
+def _channels_there(options: GridOptions, error: RenderError) -> dict[str, tuple[int, ...]]:
+    """Those of the channels chosen that a layer has which lacks others; {} where there are none."""
+    name = str(error.details.get("option", "channels"))
+    if error.code != "no-such-channel" or getattr(options, name) is None:
+        return {}
     last = int(str(error.details["last"]))
-    return tuple(c for c in parse_channels(options.channels) if c <= last)
+    there = tuple(c for c in parse_channels(getattr(options, name)) if c <= last)
+    return {name: there} if there else {}

@@ -49,6 +49,7 @@ class DrawingOptions(TypedDict, total=False):
     channels: str | Sequence[int] | None
     order: str
     descending: bool | None
+    first: str | Sequence[int] | None
     top: int | None
     hide_dead: bool
     cmap: Any
@@ -94,6 +95,8 @@ class GridOptions:
             (share of zeros), "norm" (root mean square; in a comparison, how much they differ) or
             "similarity:17" (correlation with channel 17).
         descending: Largest first; None is smallest first for "index", largest first otherwise.
+        first: These before all others, whatever ``order``, ``channels`` and ``hide_dead`` say:
+            "42,7" or a sequence of indices; None is none.
         top: Only the first ``top`` after ordering; for vectors, how many bars are named.
         hide_dead: Leave out channels that are zero everywhere.
         cmap: Name of a matplotlib colormap; "auto" is viridis, or a diverging one where the
@@ -158,6 +161,7 @@ class GridOptions:
     channels: str | tuple[int, ...] | None = None
     order: str = "index"
     descending: bool | None = None
+    first: str | tuple[int, ...] | None = None
     top: int | None = None
     hide_dead: bool = False
     cmap: str = "auto"
@@ -305,11 +309,12 @@ class GridOptions:
         return cls(**cast("dict[str, Any]", values))
 
 
-def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
+def parse_channels(channels: str | Sequence[int], name: str = "channels") -> tuple[int, ...]:
     """The indices that a text like "0-15,42" names, each once, in the order written.
 
     Args:
         channels: Indices and inclusive ranges joined by commas, or a sequence of indices.
+        name: What a sentence about them calls them.
 
     Raises:
         RenderError: The text is not such a list.
@@ -323,27 +328,27 @@ def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
     if not isinstance(channels, str):
         if not isinstance(channels, Iterable):
             raise _no_channels(
-                channels, "it must be a text like '0-15,42' or a sequence of indices."
+                name, channels, "it must be a text like '0-15,42' or a sequence of indices."
             )
-        return tuple(dict.fromkeys(whole("channels", c, high=_MAX_CHANNEL) for c in channels))
+        return tuple(dict.fromkeys(whole(name, c, high=_MAX_CHANNEL) for c in channels))
     found: list[int] = []
     for text in channels.replace("–", "-").replace(";", ",").split(","):
         part = text.strip()
         ends = [end.strip() for end in part.split("-")]
         if len(ends) > 2 or not all(end.isdecimal() for end in ends):
             fault = f"{part!r} is neither an index nor a range; write for example '0-15,42'."
-            raise _no_channels(channels, fault, part)
+            raise _no_channels(name, channels, fault, part)
         first, last = int(ends[0]), int(ends[-1])
         if max(first, last) > _MAX_CHANNEL:
-            raise _no_channels(channels, f"{max(first, last)} is too large.", part)
+            raise _no_channels(name, channels, f"{max(first, last)} is too large.", part)
         step = 1 if first <= last else -1
         found.extend(range(first, last + step, step))
     return tuple(dict.fromkeys(found))
 
 
-def _no_channels(channels: Any, fault: str, part: str | None = None) -> RenderError:
+def _no_channels(name: str, channels: Any, fault: str, part: str | None = None) -> RenderError:
     details = {} if part is None else {"text": part}
-    return RenderError(f"channels is {channels!r}; {fault}", code="not-channels", details=details)
+    return RenderError(f"{name} is {channels!r}; {fault}", code="not-channels", details=details)
 
 
 def whole(name: str, value: Any, low: int = 0, high: int | None = None) -> int:
@@ -399,8 +404,8 @@ def _overlay(name: str, value: Any) -> bool | float:
     return value if isinstance(value, bool) else number(name, value, low=0.0, high=1.0)
 
 
-def _channels(_: str, value: Any) -> Any:
-    indices = parse_channels(value)
+def _channels(name: str, value: Any) -> Any:
+    indices = parse_channels(value, name)
     return value if isinstance(value, str) else indices
 
 
@@ -444,7 +449,7 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=get_args(ComparisonSide)), ("side",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
     (_signed, ("signed",)),
-    (_channels, ("channels",)),
+    (_channels, ("channels", "first")),
     (_cmap, ("cmap",)),
     (_order, ("order",)),
 )

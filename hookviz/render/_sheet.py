@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from hookviz._text import shape_text
 from hookviz.errors import RenderError
 from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
+from hookviz.render._options import parse_channels
 from hookviz.render._palette import Color, ColorTable, Flag, palette
 from hookviz.render._text import Face, Label, counted, middle_ellipsis, value
 
@@ -266,6 +267,8 @@ def page_sentence(subject: Subject) -> str:
         text += ", largest first" if descending else ", smallest first"
     elif descending:
         text += ", last first"
+    if options.first is not None:
+        text += f", first {', '.join(map(str, parse_channels(options.first)))}"
     return text + (", dead ones hidden" if options.hide_dead else "")
 
 

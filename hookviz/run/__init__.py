@@ -25,7 +25,7 @@ from hookviz.run._channel import ChannelSummary, InputChannels, Source
 from hookviz.run._edits import ImageEdit, edits_from_json, edits_to_json, patch_from
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
-from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
+from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels, ValuesAround
 from hookviz.run._record import Run
 from hookviz.run._torch_state import undisturbed
 from hookviz.run._trial import AxesTrial
@@ -44,6 +44,7 @@ __all__ = [
     "Run",
     "RunChoices",
     "Source",
+    "ValuesAround",
     "edits_from_json",
     "edits_to_json",
     "facts_of",

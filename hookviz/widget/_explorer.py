@@ -66,6 +66,7 @@ class Explorer(Part):
             stands there; {} for none.
         region: The region of the photo that is marked: left, top, right, bottom in its pixels,
             right and bottom past the last one; [] for none.
+        centers: Where places lie in the network's input, by card, for the page's outlines.
         status: What is going on: ``state``, ``text``, ``done``, ``total``, ``outcome``.
         tree: The `LayerTree`.
         image_input: The `ImageInput`.
@@ -91,6 +92,7 @@ class Explorer(Part):
     auto_run = traitlets.Bool(False).tag(sync=True)
     pin = traitlets.Dict().tag(sync=True)
     region: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    centers = traitlets.Dict().tag(sync=True)
     photo = traitlets.Dict().tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
 
@@ -262,8 +264,8 @@ class Explorer(Part):
         super().open()
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
-        self.gallery.observe(self._refresh_panels, "current_key")
-        self.observe(self._refresh_panels, ["pin", "region"])
+        self.gallery.observe(self.refresh_panels, "current_key")
+        self.observe(self.refresh_panels, ["pin", "region"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -295,6 +297,7 @@ class Explorer(Part):
         self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
         self.pin, self.region, self.photo, self.predictions = {}, [], {}, {}
+        self.centers = {}
         self.pointing = Pointing(self)
         self.tree.show(None)
         self.show_model()
@@ -474,9 +477,10 @@ class Explorer(Part):
             self.why_not = self.running.why_not()
             self.why_no_export = self.exporting.why_not()
             self.pointing.refresh()
-            self._refresh_panels()
+            self.refresh_panels()
 
-    def _refresh_panels(self, _change: Any = None) -> None:
+    def refresh_panels(self, change: Any = None) -> None:  # noqa: ARG002 - an observer, too
+        """Has every panel show what there is now."""
         for panel in self._panels:
             with self.showing_problems():
                 panel.refresh()
