@@ -127,7 +127,9 @@ def crop_of(image: Image.Image, input_box: Box, size: tuple[int, int], box: Box)
     way = Image.Resampling.NEAREST if scale > 4 else Image.Resampling.BICUBIC
     # Cut first: the filter would blend in what lies around.
     outer = outward(inside)
-    within = tuple(edge - outer[at % 2] for at, edge in enumerate(inside))
+    left_edge, top_edge, right_edge, bottom_edge = inside
+    x, y, _, _ = outer
+    within = (left_edge - x, top_edge - y, right_edge - x, bottom_edge - y)
     piece = image.crop(outer).resize((right - left, bottom - top), way, within, reducing_gap=2.0)
     canvas.paste(piece, (left, top))
     return canvas
