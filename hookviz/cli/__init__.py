@@ -16,6 +16,7 @@ import click
 
 from hookviz.cli._compare_command import compare
 from hookviz.cli._errors import SentenceGroup
+from hookviz.cli._explain_command import explain
 from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
 from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.cli._survey_commands import survey, top
@@ -31,17 +32,8 @@ def cli() -> None:
 
 
 for _command in (
-    lab,
-    models,
-    layers,
-    maps,
-    filters,
-    compare,
-    survey,
-    top,
-    reproduce,
-    weights,
-    doctor,
+    *(lab, models, layers, maps, filters, compare, explain, survey, top, reproduce),
+    *(weights, doctor),
 ):
     cli.add_command(_command)
 
