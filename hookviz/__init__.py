@@ -20,7 +20,7 @@ _NAMES = {
     "hookviz.run": "Run feature_maps filters",
     "hookviz.comparison": "Comparison compare reproduce",
     "hookviz.surveys": "Survey open_survey survey",
-    "hookviz.explanation": "Explanation explain",
+    "hookviz.explanation": "Explanation explain feature_visualization",
     "hookviz.errors": "HookvizError",
     "hookviz.widget": "explore",
 }
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.explanation import Explanation as Explanation
     from hookviz.explanation import explain as explain
+    from hookviz.explanation import feature_visualization as feature_visualization
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing
     from hookviz.images import read_image as read_image

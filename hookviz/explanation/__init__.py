@@ -36,6 +36,11 @@ from hookviz.explanation._target import (
     TargetLike,
     wanted_targets,
 )
+from hookviz.explanation._visualization import (
+    FeatureVisualization,
+    feature_visualization,
+    visualize_again,
+)
 from hookviz.images import Preprocessing, network_input, read_image
 from hookviz.models import LoadedModel, predictions
 from hookviz.run import loaded_model, undisturbed
@@ -45,6 +50,7 @@ __all__ = [
     "BoxTarget",
     "ChannelTarget",
     "Explanation",
+    "FeatureVisualization",
     "Forwards",
     "Job",
     "MaskTarget",
@@ -55,9 +61,11 @@ __all__ = [
     "Steps",
     "TargetLike",
     "explain",
+    "feature_visualization",
     "gradients",
     "methods",
     "register",
+    "visualize_again",
     "wanted_targets",
 ]
 
