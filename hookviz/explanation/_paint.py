@@ -64,7 +64,8 @@ class Spectrum:
         raw = torch.fft.irfft2(spectrum, s=self._size, norm="ortho") / _QUARTER
         if self._mix is not None:
             raw = torch.einsum("rc,nchw->nrhw", self._mix, raw)
-        return raw.sigmoid()
+        pictures: Tensor = raw.sigmoid()
+        return pictures
 
 
 @dataclass(frozen=True)

@@ -418,7 +418,7 @@ class _Work:
         self._kind: Kind = "input" if rectified else "output"
         seen = self._scaled(self.pictures().detach())
         with torch.no_grad():
-            records = self._forward(seen, stop=True)[1]
+            records = self._probed(seen)
         mine = [a for a in records if a.layer == self._layer and a.kind == self._kind]
         if not mine:
             raise LayerError(f"Layer '{layer}' gave no {self._kind}: it did not run.")
@@ -445,6 +445,15 @@ class _Work:
         self._set_place(replace(record, axes=self._axes))
         self._objective(replace(record, axes=self._axes))  # channels and place are there
         self.words = self._in_words(rectified)
+
+    def _probed(self, seen: Tensor) -> tuple[Activation, ...]:
+        """The layer's records of a whole forward, or of one that ends at the layer."""
+        try:
+            return self._forward(seen, stop=False)[1]
+        except RunCancelled:
+            raise
+        except Exception:  # noqa: BLE001 - what follows the layer may not take this size
+            return self._forward(seen, stop=True)[1]
 
     def _in_words(self, rectified: bool) -> str:
         each = [
