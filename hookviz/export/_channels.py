@@ -103,7 +103,7 @@ class Channels(ExportPart):
             return None
         asked = export.channels
         if asked is None:
-            chosen = export.options.channels
+            chosen = export.options_of(item).channels
             asked = range(count) if chosen is None else parse_channels(chosen)
         there = [channel for channel in asked if channel < count]
         if len(there) < len(asked):

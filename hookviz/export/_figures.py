@@ -174,6 +174,7 @@ def _cell_options(options: GridOptions) -> GridOptions:
         overlay=False,
         summary="none",
         channels=None,
+        first=None,
         top=None,
         title=None,
     )
@@ -247,7 +248,8 @@ def fit(export: Export) -> None:
     refused: list[tuple[Item, RenderError]] = []
     for item in export.drawable:
         pages = partial(page_count, item.activation, facts=facts)
-        if found := export.attempt(partial(fitted, export.options, pages), item, "no grid"):
+        options = export.options_of(item)
+        if found := export.attempt(partial(fitted, options, pages), item, "no grid"):
             item.pages, item.options, refusal = found
             refused += [(item, refusal)] if refusal else []
     drawn = [item for item in export.drawable if item.options is not None]

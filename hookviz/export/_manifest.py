@@ -138,6 +138,9 @@ def manifest_of(export: Export, stopped: str = "") -> bytes:
         "edits_record": facts.edits_record,
         "what": sorted(part.name for part in export.parts),
         "options": json.loads(export.options.to_json()),
+        "own_options": {
+            label: json.loads(options.to_json()) for label, options in export.own_options.items()
+        },
         "missing": {name: str(reason) for name, reason in facts.missing.items()},
         "files": sorted(path.name for path in export.folder.finished),
         "layers": export.entries,

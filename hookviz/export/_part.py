@@ -195,6 +195,7 @@ class Export:
         pipeline: The threads that write; it counts and asks whether to go on.
         parts: What is written.
         folder: Where the files go.
+        own_options: Those of single activations, by label, in place of ``options``.
         book: Gives names that no other file has.
         items: One per activation, in order.
         tasks: What is to be written before all layers.
@@ -212,6 +213,7 @@ class Export:
     pipeline: Pipeline
     parts: Sequence[ExportPart]
     folder: ExportFolder = field(init=False)
+    own_options: Mapping[str, GridOptions] = field(default_factory=dict)
     book: NameBook = field(default_factory=lambda: NameBook([MANIFEST_NAME, INPUT_NAME]))
     items: list[Item] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
@@ -254,6 +256,10 @@ class Export:
                 remedy="Run the model with at least one layer first.",
             )
         self.pipeline.total += sum(len(task.names) for task in found)
+
+    def options_of(self, item: Item) -> GridOptions:
+        """How an activation's grid is to be drawn."""
+        return self.own_options.get(item.activation.label, self.options)
 
     @property
     def drawable(self) -> list[Item]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -77,6 +77,7 @@ class ExportChoices(TypedDict, total=False):
     """The keywords of `write_export` that concern neither the folder nor what is in it."""
 
     options: GridOptions | None
+    own_options: Mapping[str, GridOptions] | None
     layers: str | Iterable[str] | None
     channels: str | int | Sequence[int] | None
     factor: int
@@ -94,6 +95,7 @@ def write_export(
     *,
     name: str | None = None,
     options: GridOptions | None = None,
+    own_options: Mapping[str, GridOptions] | None = None,
     what: str | Iterable[str] = frozenset({"grids"}),
     layers: str | Iterable[str] | None = None,
     channels: str | int | Sequence[int] | None = None,
@@ -116,6 +118,9 @@ def write_export(
         name: The folder's name; by default ``<UTC time>_<model>_<image>``, with a number behind
             it where that exists.
         options: How grids are drawn; its colors and scale are used for single channels too.
+        own_options: How the grids of single activations are drawn in place of ``options``, by
+            ``Activation.label``; what says which values are meant (``sample``, ``frame``,
+            ``axes``, ``grid``) may not differ.
         what: One or more of "grids" (every page of every layer as PNG), "svg" and "pdf" (the same
             pages in those forms), "channels" (single channels, 1 pixel per activation), "values"
             (the tensors), "contact" (a sheet of all layers), "input" (what the network saw) and
@@ -164,6 +169,7 @@ def write_export(
         raise ExportError("overwrite=True needs the name of the folder to overwrite.")
     with closing(Pipeline(progress, cancelled)) as pipeline:
         export = Export(facts, options, wanted, all_pages, factor, values, pipeline, parts)
+        export.own_options = own_options or {}
         try:
             export.plan(chosen)
         except Cancelled:
@@ -181,6 +187,7 @@ def page_size(
     activations: Iterable[Activation],
     *,
     options: GridOptions | None = None,
+    own_options: Mapping[str, GridOptions] | None = None,
     layers: str | Iterable[str] | None = None,
     all_pages: bool = True,
 ) -> int:
@@ -190,6 +197,7 @@ def page_size(
         facts: The run.
         activations: What it captured.
         options: As for `write_export`.
+        own_options: Likewise.
         layers: Likewise.
         all_pages: Likewise.
 
@@ -203,6 +211,7 @@ def page_size(
     options = GridOptions() if options is None else options
     with closing(Pipeline(None, None)) as pipeline:
         export = Export(facts, options, None, all_pages, 1, "npz", pipeline, chosen_parts("page"))
+        export.own_options = own_options or {}
         export.plan(_chosen_activations(activations, layers))
     return sum(task.most for task in export.tasks)
 

@@ -5,6 +5,7 @@ What can be read is drawn; what cannot is one sentence for its layer, here for a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,8 @@ class Arranged:
         part: "window", "proposal" or the like where one sample holds a part of the image; else "".
         order: How channels are ordered where nothing else is asked for.
         rgb: Whether the maps are (C, 3, H, W), each a color image.
+        mark: (row, column) of a place that is outlined in every map; None for none.
+        absent: What NaN stands for where it stands for no value of the tensor; "" where it is one.
         beside: Further maps of the same channels, each (C, H, W), drawn before each map.
     """
 
@@ -54,6 +57,8 @@ class Arranged:
     part: str = ""
     order: str = "index"
     rgb: bool = False
+    mark: tuple[int, int] | None = None
+    absent: str = ""
     beside: tuple[Tensor, ...] = ()
 
     @property
@@ -253,28 +258,21 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
     """
     count = len(found.low)
     noun = arranged.figure_kind.channel_noun
+    first = _named("first", options.first or (), count, noun)
     if options.channels is None:
         chosen = np.arange(count)
     else:
-        chosen = np.array(parse_channels(options.channels), dtype=np.int64)
-        beyond = chosen[chosen >= count]
-        if beyond.size:
-            raise RenderError(
-                f"channels names {beyond[0]}, but the layer has {count} "
-                f"({noun}s 0 to {count - 1}).",
-                code="no-such-channel",
-                details={"channel": int(beyond[0]), "last": count - 1, "noun": noun},
-            )
+        chosen = np.array(_named("channels", options.channels, count, noun), dtype=np.int64)
     if options.hide_dead:
         chosen = chosen[~found.dead[chosen]]
-        if not chosen.size:
+        if not chosen.size and not first:
             raise RenderError(
                 f"Nothing to draw: every {noun} chosen is zero everywhere.",
                 remedy="hide_dead=False shows them.",
                 code="all-dead",
                 details={"noun": noun},
             )
-    if not chosen.size:
+    if not chosen.size and not first:
         raise RenderError("channels is empty; name at least one, for example '0'.")
     name, reference, descending = arranged.ordered(options)
     if name == "index":
@@ -284,9 +282,23 @@ def choose_channels(arranged: Arranged, found: Extents, options: GridOptions) ->
         # What has no key (no finite value) comes last; equal keys stay in their order.
         key = np.where(np.isnan(key), np.inf, -key if descending else key)
         chosen = chosen[np.argsort(key, kind="stable")]
+    chosen = np.array([*first, *(c for c in chosen if c not in first)], dtype=np.int64)
     if options.top is not None and arranged.figure_kind.paged:
         chosen = chosen[: options.top]
     return tuple(int(c) for c in chosen)
+
+
+def _named(name: str, channels: str | Sequence[int], count: int, noun: str) -> tuple[int, ...]:
+    """The channels that an option names, all of which the layer has."""
+    wanted = parse_channels(channels, name)
+    beyond = next((c for c in wanted if c >= count), None)
+    if beyond is not None:
+        raise RenderError(
+            f"{name} names {beyond}, but the layer has {count} ({noun}s 0 to {count - 1}).",
+            code="no-such-channel",
+            details={"channel": beyond, "last": count - 1, "noun": noun, "option": name},
+        )
+    return wanted
 
 
 def _key(arranged: Arranged, found: Extents, name: str, reference: str) -> Numbers:

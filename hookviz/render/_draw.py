@@ -21,7 +21,7 @@ from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._levels import Scaling, scaling
 from hookviz.render._measure import Extents, extents
 from hookviz.render._options import DrawingOptions, GridOptions, one_of, parse_channels
-from hookviz.render._palette import ColorTable, choose_cmap, color_table
+from hookviz.render._palette import ColorTable, choose_cmap, color_table, palette
 
 Made = TypeVar("Made")
 
@@ -29,8 +29,10 @@ FOR_SOME_LAYERS: dict[str, Any] = {
     "overlay": False,
     "summary": "none",
     "channels": None,
+    "first": None,
     "hide_dead": False,
     "order": "index",
+    "query": None,
 }
 """Options that only some layers can follow, with the value that all can."""
 
@@ -67,8 +69,8 @@ class Drawing:
         page: Which page, from 0.
         pages: How many there are.
         total: Channels chosen, over all pages.
-        kind: Name of the figure kind: "maps", "tokens", "volume", "signal", "attention", "bars",
-            "statistics" or "filters".
+        kind: Name of the figure kind: "maps", "tokens", "volume", "signal", "attention",
+            "attention-map", "bars", "statistics" or "filters".
         scale: The sentence on the figure.
         vmin: Value of the first color; None where each channel has its own.
         vmax: Value of the last color; None likewise.
@@ -195,7 +197,8 @@ class Subject:
             return color_table("gray")
         options = self.options
         symmetric = self.scaling.symmetric
-        return color_table(choose_cmap(options.cmap, options.style, symmetric=symmetric))
+        table = color_table(choose_cmap(options.cmap, options.style, symmetric=symmetric))
+        return table.receding(palette(options.style)) if self.arranged.absent else table
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:
@@ -457,15 +460,17 @@ def fitted(
             except RenderError as error:
                 refusals.append(error)
             if there := _channels_there(fewer, refusals[-1]):
-                options, fewer = options.replace(channels=there), fewer.replace(channels=there)
+                options, fewer = options.replace(**there), fewer.replace(**there)
                 with suppress(RenderError):
                     return make(fewer), fewer, refusals[0]
     raise refusals[0]
 
 
-def _channels_there(options: GridOptions, error: RenderError) -> tuple[int, ...]:
-    """Those of the channels chosen that a layer has which lacks others."""
-    if error.code != "no-such-channel" or options.channels is None:
-        return ()
+def _channels_there(options: GridOptions, error: RenderError) -> dict[str, tuple[int, ...]]:
+    """Those of the channels chosen that a layer has which lacks others; {} where there are none."""
+    name = str(error.details.get("option", "channels"))
+    if error.code != "no-such-channel" or getattr(options, name) is None:
+        return {}
     last = int(str(error.details["last"]))
-    return tuple(c for c in parse_channels(options.channels) if c <= last)
+    there = tuple(c for c in parse_channels(getattr(options, name)) if c <= last)
+    return {name: there} if there else {}

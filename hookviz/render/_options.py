@@ -28,6 +28,8 @@ Axes = Literal[
 Style = Literal["light", "dark"]
 Shrink = Literal["mean", "nearest"]
 Colors = Literal["sum", "max", "each"]
+Heads = Literal["each", "mean"]
+Query = int | str | tuple[int, int] | None
 ComparisonSide = Literal["all", "a", "b", "difference"]
 
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -49,6 +51,7 @@ class DrawingOptions(TypedDict, total=False):
     channels: str | Sequence[int] | None
     order: str
     descending: bool | None
+    first: str | Sequence[int] | None
     top: int | None
     hide_dead: bool
     cmap: Any
@@ -66,6 +69,8 @@ class DrawingOptions(TypedDict, total=False):
     side: ComparisonSide
     signed: bool | None
     colors: Colors
+    query: Query
+    heads: Heads
     style: Style | None
     width: int
     dpi: float
@@ -94,6 +99,8 @@ class GridOptions:
             (share of zeros), "norm" (root mean square; in a comparison, how much they differ) or
             "similarity:17" (correlation with channel 17).
         descending: Largest first; None is smallest first for "index", largest first otherwise.
+        first: These before all others, whatever ``order``, ``channels`` and ``hide_dead`` say:
+            "42,7" or a sequence of indices; None is none.
         top: Only the first ``top`` after ordering; for vectors, how many bars are named.
         hide_dead: Leave out channels that are zero everywhere.
         cmap: Name of a matplotlib colormap; "auto" is viridis, or a diverging one where the
@@ -126,6 +133,10 @@ class GridOptions:
             the method's paper has it.
         colors: Attributions of the network's input only: "sum" over its color channels, "max" is
             the largest magnitude among them, "each" draws them one by one.
+        query: Attention only: whose attention is drawn: "class" (the class token), a patch as
+            (row, column), a token's number, or "all" for the matrix of all queries; None is the
+            class token where there is one, else the middle patch.
+        heads: Attention only: "each" head, or their "mean".
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -158,6 +169,7 @@ class GridOptions:
     channels: str | tuple[int, ...] | None = None
     order: str = "index"
     descending: bool | None = None
+    first: str | tuple[int, ...] | None = None
     top: int | None = None
     hide_dead: bool = False
     cmap: str = "auto"
@@ -175,6 +187,8 @@ class GridOptions:
     side: ComparisonSide = "all"
     signed: bool | None = None
     colors: Colors = "sum"
+    query: Query = None
+    heads: Heads = "each"
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
@@ -305,11 +319,12 @@ class GridOptions:
         return cls(**cast("dict[str, Any]", values))
 
 
-def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
+def parse_channels(channels: str | Sequence[int], name: str = "channels") -> tuple[int, ...]:
     """The indices that a text like "0-15,42" names, each once, in the order written.
 
     Args:
         channels: Indices and inclusive ranges joined by commas, or a sequence of indices.
+        name: What a sentence about them calls them.
 
     Raises:
         RenderError: The text is not such a list.
@@ -323,27 +338,27 @@ def parse_channels(channels: str | Sequence[int]) -> tuple[int, ...]:
     if not isinstance(channels, str):
         if not isinstance(channels, Iterable):
             raise _no_channels(
-                channels, "it must be a text like '0-15,42' or a sequence of indices."
+                name, channels, "it must be a text like '0-15,42' or a sequence of indices."
             )
-        return tuple(dict.fromkeys(whole("channels", c, high=_MAX_CHANNEL) for c in channels))
+        return tuple(dict.fromkeys(whole(name, c, high=_MAX_CHANNEL) for c in channels))
     found: list[int] = []
     for text in channels.replace("–", "-").replace(";", ",").split(","):
         part = text.strip()
         ends = [end.strip() for end in part.split("-")]
         if len(ends) > 2 or not all(end.isdecimal() for end in ends):
             fault = f"{part!r} is neither an index nor a range; write for example '0-15,42'."
-            raise _no_channels(channels, fault, part)
+            raise _no_channels(name, channels, fault, part)
         first, last = int(ends[0]), int(ends[-1])
         if max(first, last) > _MAX_CHANNEL:
-            raise _no_channels(channels, f"{max(first, last)} is too large.", part)
+            raise _no_channels(name, channels, f"{max(first, last)} is too large.", part)
         step = 1 if first <= last else -1
         found.extend(range(first, last + step, step))
     return tuple(dict.fromkeys(found))
 
 
-def _no_channels(channels: Any, fault: str, part: str | None = None) -> RenderError:
+def _no_channels(name: str, channels: Any, fault: str, part: str | None = None) -> RenderError:
     details = {} if part is None else {"text": part}
-    return RenderError(f"channels is {channels!r}; {fault}", code="not-channels", details=details)
+    return RenderError(f"{name} is {channels!r}; {fault}", code="not-channels", details=details)
 
 
 def whole(name: str, value: Any, low: int = 0, high: int | None = None) -> int:
@@ -377,6 +392,14 @@ def one_of(name: str, value: Any, legal: Iterable[str | None]) -> Any:
     return value
 
 
+def _query(name: str, value: Any) -> Query:
+    if isinstance(value, str):
+        return cast("str", one_of(name, value, ("class", "all")))
+    if isinstance(value, Sequence):
+        return _pair(whole, name, value)
+    return whole(name, value)
+
+
 def _signed(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise RenderError(f"{name} is {value!r}; legal are True, False and None.")
@@ -399,8 +422,8 @@ def _overlay(name: str, value: Any) -> bool | float:
     return value if isinstance(value, bool) else number(name, value, low=0.0, high=1.0)
 
 
-def _channels(_: str, value: Any) -> Any:
-    indices = parse_channels(value)
+def _channels(name: str, value: Any) -> Any:
+    indices = parse_channels(value, name)
     return value if isinstance(value, str) else indices
 
 
@@ -441,10 +464,12 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=AXES), ("axes",)),
     (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
     (partial(one_of, legal=get_args(Colors)), ("colors",)),
+    (partial(one_of, legal=get_args(Heads)), ("heads",)),
+    (_query, ("query",)),
     (partial(one_of, legal=get_args(ComparisonSide)), ("side",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
     (_signed, ("signed",)),
-    (_channels, ("channels",)),
+    (_channels, ("channels", "first")),
     (_cmap, ("cmap",)),
     (_order, ("order",)),
 )

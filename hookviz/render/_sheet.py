@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from hookviz._text import shape_text
 from hookviz.errors import RenderError
 from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
+from hookviz.render._options import parse_channels
 from hookviz.render._palette import Color, ColorTable, Flag, palette
 from hookviz.render._text import Face, Label, counted, middle_ellipsis, value
 
@@ -266,6 +267,8 @@ def page_sentence(subject: Subject) -> str:
         text += ", largest first" if descending else ", smallest first"
     elif descending:
         text += ", last first"
+    if options.first is not None:
+        text += f", first {', '.join(map(str, parse_channels(options.first)))}"
     return text + (", dead ones hidden" if options.hide_dead else "")
 
 
@@ -284,8 +287,15 @@ def dead_sentence(subject: Subject) -> str:
     return ", ".join(parts)
 
 
-def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
-    """The colors of what has no place on the colorbar, with counts over the layer's sample."""
+def legend_of(found: Extents, scale: Scaling, table: ColorTable, absent: str = "") -> Legend:
+    """The colors of what has no place on the colorbar, with counts over the layer's sample.
+
+    Args:
+        found: The layer's extents.
+        scale: Its scale.
+        table: Its colors.
+        absent: What NaN is called where it stands for no value.
+    """
     counts = {
         Flag.NAN: int(found.nan.sum()),
         Flag.POSINF: int(found.posinf.sum()),
@@ -294,7 +304,9 @@ def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
         Flag.ABOVE: scale.above,
     }
     return [
-        (table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
+        (table.color_of(flag), f"{absent}: {counted(count, 'place')}")
+        if flag is Flag.NAN and absent
+        else (table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
         for flag, count in counts.items()
         if count
     ]

@@ -25,7 +25,7 @@ from hookviz.run._channel import ChannelSummary, InputChannels, Source
 from hookviz.run._edits import ImageEdit, edits_from_json, edits_to_json, patch_from
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
-from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels
+from hookviz.run._point import ChannelVector, ReceptiveField, RegionChannels, ValuesAround
 from hookviz.run._record import Run
 from hookviz.run._torch_state import undisturbed
 from hookviz.run._trial import AxesTrial
@@ -44,6 +44,7 @@ __all__ = [
     "Run",
     "RunChoices",
     "Source",
+    "ValuesAround",
     "edits_from_json",
     "edits_to_json",
     "facts_of",
@@ -97,6 +98,16 @@ def feature_maps(
         >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.0"])
         >>> run.activations[0].shape
         (1, 64, 224, 224)
+
+        Where does the class token of a vision transformer look?
+
+        >>> from torchvision.models import VisionTransformer
+        >>> vit = VisionTransformer(224, 32, 2, 2, 16, 16)
+        >>> run = hookviz.feature_maps(vit, hookviz.sample_image(), "encoder", attention=True)
+        >>> layer = "encoder.layers.encoder_layer_1.self_attention"
+        >>> run.select(layer, kind="attention").shape
+        (1, 2, 50, 50)
+        >>> figure = run.figure(layer, kind="attention", query="class", overlay=True)
 
         What if a channel were missing?
 
@@ -176,7 +187,14 @@ def run_recorded(
     pictures = [source, *map(read_image, others), *map(sample_image, sample_images())]
     edits = edits_from_json(facts.get("edits_record", ""), pictures)
     # A file of the input shows no layer; the model itself stands for none.
-    again = feature_maps(loaded, source, layers or [""], inputs="input" in kinds, edits=edits)
+    again = feature_maps(
+        loaded,
+        source,
+        layers or [""],
+        inputs="input" in kinds,
+        attention="attention" in kinds,
+        edits=edits,
+    )
     return again.facts, again.activations + shown
 
 

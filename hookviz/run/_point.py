@@ -7,6 +7,7 @@ those of the captured tensor, to the last bit, never of colors.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -160,6 +161,28 @@ class RegionChannels:
     note: str
 
 
+@dataclass(frozen=True, eq=False)
+class ValuesAround:
+    """The values of one channel at the places around one, each with its rank there.
+
+    Attributes:
+        layer: The layer, with call and leaf where there are several.
+        channel: The channel.
+        top: The first row.
+        left: The first column.
+        values: (h, w), in the tensor's dtype and on its device; a copy.
+        ranks: (h, w) int64, rank of each among all channels of its place, from 1 (the largest);
+            0 for NaN, which has none.
+    """
+
+    layer: str
+    channel: int
+    top: int
+    left: int
+    values: Tensor
+    ranks: Tensor
+
+
 class _Maps(NamedTuple):
     """Where the values of the maps that are drawn stand in the flattened tensor.
 
@@ -192,7 +215,9 @@ def _maps_of(run: Run, activation: Activation, options: GridOptions) -> _Maps:
     from hookviz.render import arrange
 
     kept = _MAPS.setdefault(activation, {})
-    key = (options.sample, options.frame, options.axes, options.grid)
+    key = (options.sample, options.frame, options.axes, options.grid, options.query)
+    if activation.kind == "attention" and options.heads != "each":
+        raise LayerError(f"heads is {options.heads!r}; values are those of each head.")
     if key in kept:
         return kept[key]
     size = (int(run.input.tensor.shape[-2]), int(run.input.tensor.shape[-1]))
@@ -238,7 +263,10 @@ def check_index(layer: str, noun: str, index: Any, count: int) -> int:
 
 
 def read_values(tensor: Tensor, positions: Tensor) -> Tensor:
-    """Values at positions of a flattened tensor, a copy in its dtype."""
+    """Values at positions of a flattened tensor, a copy in its dtype; NaN at position −1."""
+    if bool((positions < 0).any()):  # of attention, which has no values outside a window
+        found = read_values(tensor, positions.clamp(min=0))
+        return found.masked_fill((positions < 0).to(found.device), torch.nan)
     plain = dense(tensor)
     at = [i.to(plain.device) for i in torch.unravel_index(positions, plain.shape)]
     try:
@@ -273,6 +301,34 @@ def vector_at(
     order = torch.argsort(sizes.nan_to_num(nan=-torch.inf), descending=True, stable=True)
     order = torch.cat((order[~sizes[order].isnan()], order[sizes[order].isnan()]))
     return ChannelVector(activation.label, y, x, values, tuple(order.tolist()), sizes)
+
+
+def values_around(
+    run: Run, activation: Activation, channel: int, y: int, x: int, options: GridOptions, most: int
+) -> ValuesAround:
+    """See `Run.values_around`."""
+    maps = _maps_of(run, activation, options)
+    count, rows, columns = maps.shape
+    channel, y, x = (
+        check_index(activation.label, noun, index, size)
+        for noun, index, size in zip(
+            ("channel", "row", "column"), (channel, y, x), maps.shape, strict=True
+        )
+    )
+    side = max(1, math.isqrt(max(1, most // count)))
+    at = []
+    for middle, size in ((y, rows), (x, columns)):
+        first = min(max(0, middle - side // 2), max(0, size - side))
+        at.append(torch.arange(first, min(size, first + side)))
+    every = torch.arange(count)[:, None, None]
+    values = read_values(activation.tensor, maps.at(every, at[0][:, None], at[1]))
+    sizes = real_values(values)
+    own = sizes[channel]
+    ranks = (1 + (sizes > own).sum(0)).where(~own.isnan(), 0)
+    first_row, first_column = int(at[0][0]), int(at[1][0])
+    return ValuesAround(
+        activation.label, channel, first_row, first_column, values[channel].clone(), ranks
+    )
 
 
 def _column(
@@ -440,6 +496,12 @@ def place_at(
     return (
         int((rows - at_y - half_y).abs().argmin()), int((columns - at_x - half_x).abs().argmin())
     )  # fmt: skip
+
+
+def centers(run: Run, activation: Activation, options: GridOptions) -> tuple[Tensor, Tensor]:
+    """See `Run.centers`."""
+    rows, columns, _ = _centers(run, activation, options)
+    return rows, columns
 
 
 def _region(run: Run, region: Sequence[float], of: str) -> Box:

@@ -21,10 +21,13 @@ from hookviz.run._point import (
     ChannelVector,
     ReceptiveField,
     RegionChannels,
+    ValuesAround,
+    centers,
     channels_in,
     place_at,
     receptive_field,
     value_at,
+    values_around,
     vector_at,
 )
 from hookviz.run._torch_state import torch_as_it_starts, undisturbed
@@ -32,6 +35,7 @@ from hookviz.run._torch_state import torch_as_it_starts, undisturbed
 if TYPE_CHECKING:
     # Only drawing needs these; a run that is not drawn does not load matplotlib.
     from matplotlib.figure import Figure
+    from torch import Tensor
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, DrawingOptions, GridOptions
@@ -86,8 +90,8 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position; may be left out where
                 there is only one.
-            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
-                layer's filters.
+            kind: "output", "input", "attention", "output_gradient", "input_gradient", or "weight"
+                for the layer's filters.
 
         Returns:
             The activation itself, not a copy; weights are copied.
@@ -132,8 +136,8 @@ class Run:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
-                layer's filters.
+            kind: "output", "input", "attention", "output_gradient", "input_gradient", or "weight"
+                for the layer's filters.
             options: How to draw; the defaults where None.
 
         Returns:
@@ -164,8 +168,8 @@ class Run:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
-                layer's filters.
+            kind: "output", "input", "attention", "output_gradient", "input_gradient", or "weight"
+                for the layer's filters.
             **options: Fields of `hookviz.render.GridOptions`: ``page``, ``cmap``, ``scale`` …
 
         Returns:
@@ -319,6 +323,55 @@ class Run:
         with undisturbed(self.model.device):
             return input_channels(self, layer, channel, call)
 
+    def values_around(
+        self,
+        layer: str,
+        channel: int,
+        y: int,
+        x: int,
+        call: CallChoice = None,
+        *,
+        most: int = 131_072,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> ValuesAround:
+        """The values of one channel around a place, with the rank that each has at its place.
+
+        Args:
+            layer: The layer's name.
+            channel: The channel.
+            y: Row of the place, see `value`.
+            x: Column of the place.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            most: How many values are read, those of the other channels included: the square of
+                places around the place has ``most // channels`` of them at most, and at least one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            ``.values`` and ``.ranks``, (h, w), of the places from row ``.top`` and column
+            ``.left`` on.
+
+        Raises:
+            LayerError: See `value`.
+            RenderError: The activation cannot be drawn in that way.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.28"])
+            >>> around = run.values_around("features.28", 7, y=0, x=13, most=512 * 9)
+            >>> (around.top, around.left), tuple(around.values.shape)
+            ((0, 11), (3, 3))
+            >>> around.values[0, 2].item() == run.value("features.28", 7, y=0, x=13)
+            True
+        """
+        with torch_as_it_starts(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return values_around(self, activation, channel, y, x, how, most)
+
     def receptive_field(
         self,
         layer: str,
@@ -445,6 +498,47 @@ class Run:
         with undisturbed(self.model.device):
             activation, how = self._pointed(layer, call, leaf, kind, options)
             return place_at(self, activation, x, y, how, of=of)
+
+    def centers(
+        self,
+        layer: str,
+        call: CallChoice = None,
+        *,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> tuple[Tensor, Tensor]:
+        """Where the rows and columns of a layer's maps lie in the network's input.
+
+        `place_at` takes the place whose center is nearest to the middle of the pixel.
+
+        Args:
+            layer: The layer's name.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output", "input", "output_gradient" or "input_gradient".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            (H,) and (W,) float64, the centers of the rows and of the columns in pixels of the
+            input, from 0 at its top and left edge: those of the receptive fields, or evenly over
+            the input where a field is the whole image.
+
+        Raises:
+            LayerError: See `select`.
+            RenderError: The activation cannot be drawn in that way.
+
+        Examples:
+            >>> import hookviz
+            >>> model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+            >>> run = hookviz.feature_maps(model, hookviz.sample_image(), ["features.28"])
+            >>> rows, columns = run.centers("features.28")
+            >>> rows[:3].tolist()
+            [8.0, 24.0, 40.0]
+        """
+        with undisturbed(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return centers(self, activation, how)
 
     def _pointed(
         self, layer: str, call: CallChoice, leaf: str | int | None, kind: str, options: Any

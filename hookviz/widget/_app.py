@@ -7,7 +7,7 @@ renders its traits, and the class in ``PANELS`` of _explorer.py. The page makes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from hookviz.run import Run
@@ -31,6 +31,7 @@ class App(Protocol):
     export_result: Any
     pin: Any
     region: Any
+    centers: Any
     photo: Any
     pointing: Any
     results: Results
@@ -51,9 +52,11 @@ class App(Protocol):
     def progress(self, verb: str, unit: str) -> Callable[[int, int, str], None]: ...
     def return_memory_soon(self) -> None: ...
     def show_results(self) -> None: ...
+    def refresh_panels(self, change: Any = None) -> None: ...
     def take_run(self, run: Run) -> None: ...
     def ask_large(self, question: str) -> None: ...
     def swap_model(self, model: Any) -> None: ...
+    def compare(self, *runs: Run, titles: Sequence[str] = ()) -> None: ...
     def send(self, content: Any, buffers: Any = None) -> None: ...
     def show_problem(
         self, error: BaseException, *, action: dict[str, str] | None = None, field: str = ""
@@ -82,3 +85,7 @@ class Panel(Part):
     def refresh(self) -> None:
         """Publishes what the page shows; called when model, results or the card in use changed."""
         raise NotImplementedError
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - for others
+        """Waits until nothing of it is under way; False where that takes longer."""
+        return True

@@ -12,7 +12,7 @@ from hookviz.run import Run
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
-from hookviz.widget._pointing import Shown, exact_text, scaled
+from hookviz.widget._pointing import Shown, exact_text, nearest
 from hookviz.widget._worker import Cancelled
 
 _FIRST = 10
@@ -82,13 +82,18 @@ class InspectPlace(Panel):
                 shown = own if card is own.card else self.app.pointing.shown(card.key)
                 if shown is None or shown.run.image is not own.run.image:
                     continue
-                if shown is own:
-                    y, x = pin["y"], pin["x"]
-                elif shown.size == (1, 1) or (shown.on_image and own.on_image):
-                    y = scaled(pin["y"], own.size[0], shown.size[0])
-                    x = scaled(pin["x"], own.size[1], shown.size[1])
-                else:
-                    continue  # its places are none of the image
+                y, x = pin["y"], pin["x"]
+                if shown is not own:
+                    if shown.size == (1, 1):
+                        y = x = 0
+                    elif not (shown.on_image and own.on_image):
+                        continue  # its places are none of the image
+                    elif None in (
+                        known := [self.app.pointing.centers(c) for c in (own.card, card)]
+                    ):
+                        continue  # it follows once they are found
+                    else:
+                        y, x = nearest((y, x), *known)
                 vector = shown.vector(y, x)
             except HookvizError:
                 continue  # it cannot be read as maps: its card says so

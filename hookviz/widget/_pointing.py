@@ -1,15 +1,17 @@
 """Pointing: which place of which map the user means, and what stands there.
 
-Two rules. Values come from the captured tensor, by `Run.vector`, never from colors; the page gets
-them as the shortest decimal that is that value in the tensor's dtype. And a place of one layer is,
-in another layer and on the photo, what lies at the same share of height and width: `scaled` here,
-``scaled`` in js/pointing.js.
+Two rules. Values come from the captured tensor, by `Run.values_around`, never from colors; the page
+gets them as the shortest decimal that is that value in the tensor's dtype, those around a place
+along with it, so that the next one is said at once. And a place of one layer is, in another layer
+and on the photo, the one whose center in the network's input is nearest (`Run.centers`, as
+`Run.place_at` has it); the page knows the centers (``App.centers``) and finds it by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,7 +23,11 @@ from hookviz.run import ChannelVector, Run
 from hookviz.widget._app import App
 from hookviz.widget._cards import Card
 from hookviz.widget._part import Handlers
+from hookviz.widget._worker import Cancelled
 
+_PLACES, _VALUES = 576, 73_728
+"""For how many places around one it is answered, too, at most; and of how many values, those of all
+channels together, their ranks are found: about a millisecond's work."""
 READ_BY = ("sample", "frame", "axes", "grid")
 """The drawing options that say which map and place of a tensor is meant."""
 
@@ -52,14 +58,37 @@ def exact_text(value: Tensor) -> str:
     return str(np.float16(number) if value.dtype == torch.float16 else np.float32(number))
 
 
-def scaled(index: int, count: int, other: int) -> int:
-    """The row (or column) of ``other`` rows at the same share as one of ``count``.
+Centers: TypeAlias = tuple[Tensor, Tensor]
+"""Of rows and of columns, in pixels of the network's input."""
+
+
+def nearest(place: tuple[int, int], centers: Centers, others: Centers) -> tuple[int, int]:
+    """The place of another layer whose center is nearest to that of a place.
+
+    Args:
+        place: Row and column.
+        centers: Those of its layer.
+        others: Those of the other layer.
 
     Examples:
-        >>> [scaled(y, 4, 2) for y in range(4)], scaled(1, 2, 56)
-        ([0, 0, 1, 1], 42)
+        >>> fine, coarse = torch.arange(4) + 0.5, torch.tensor([1.0, 3.0])
+        >>> nearest((3, 1), (fine, fine), (coarse, coarse))
+        (1, 0)
     """
-    return (2 * index + 1) * other // (2 * count)
+    y, x = (
+        int((other - own[index]).abs().argmin())
+        for index, own, other in zip(place, centers, others, strict=True)
+    )
+    return y, x
+
+
+def _as_numbers(centers: Tensor) -> list[float] | dict[str, float]:
+    """Centers as the page gets them: start, step and count where they are regular."""
+    numbers = [float(c) for c in centers]
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 0.0
+    if all(n == numbers[0] + i * step for i, n in enumerate(numbers)):
+        return {"start": numbers[0], "step": step, "count": len(numbers)}
+    return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +99,7 @@ class Shown:
         card: The card.
         run: Its run, with the tensors that are kept of it.
         size: (rows, columns) of one map.
+        channels: How many maps there are.
         on_image: Whether a place of a map is a place of the image.
         how: How its axes are read, as `Run.vector` takes it.
     """
@@ -77,6 +107,7 @@ class Shown:
     card: Card
     run: Run
     size: tuple[int, int]
+    channels: int
     on_image: bool
     how: dict[str, Any]
 
@@ -93,7 +124,7 @@ class Shown:
 class Pointing:
     """Answers where the page points, and keeps what is pinned.
 
-    The app's traits ``pin`` and ``region`` are the state; they change here alone.
+    The app's traits ``pin``, ``region`` and ``centers`` are the state; they change here alone.
 
     Args:
         app: The app.
@@ -102,6 +133,8 @@ class Pointing:
     def __init__(self, app: App) -> None:
         self._app = app
         self._image: Any = None
+        self._asked = False
+        self._centers: dict[str, tuple[Any, Centers | None, Any]] = {}
 
     def handlers(self) -> Handlers:
         """What the page asks."""
@@ -130,39 +163,111 @@ class Pointing:
         how = {name: getattr(options, name) for name in READ_BY}
         height, width = run.input.tensor.shape[-2:]
         read = arrange(card.activation, GridOptions(**how), (int(height), int(width)))
-        rows, columns = read.maps.shape[-2:]
+        channels, (rows, columns) = read.maps.shape[0], read.maps.shape[-2:]
         on_image = read.figure_kind.on_image and not read.part
-        return Shown(card, run, (int(rows), int(columns)), on_image, how)
+        return Shown(card, run, (int(rows), int(columns)), int(channels), on_image, how)
+
+    # ── which places belong together
+
+    def _reading(self, card: Card) -> Any:
+        """What a card's centers depend on; None where its run is not over."""
+        found, options = self._app.results.get(card.layer), self._app.gallery.options
+        if card.activation is None or found is None or found.run is None:
+            return None
+        of = (id(found.run.model.module), found.run.input.tensor.shape, card.activation.shape)
+        return (*of, card.leaf, *(getattr(options, name) for name in READ_BY))
+
+    def centers(self, card: Card) -> Centers | None:
+        """Where a card's places lie; None while that is not known, or they are none of the image.
+
+        The first time that they are asked for they are found out on the app's thread (a second or
+        two for a model); then the app's trait ``centers`` has them, and its panels are refreshed.
+        """
+        return self._centers[card.key][1] if self._is_known(card) else None
+
+    def _is_known(self, card: Card) -> bool:
+        known = self._centers.get(card.key)
+        return known is not None and known[0] == self._reading(card)
+
+    def find_centers(self) -> None:
+        """Has the centers found out that are not known; see `centers`."""
+        self._asked = True
+        cards = [c for c in self._app.gallery.shown_cards if self._reading(c) is not None]
+        if all(map(self._is_known, cards)):
+            self._publish_centers()
+        else:
+            self._app.jobs.later("centers", self._find_centers)
+
+    def _find_centers(self, cancelled: Cancelled) -> None:
+        for card in self._app.gallery.shown_cards:
+            reading = self._reading(card)
+            if reading is None or self._is_known(card):
+                continue
+            if cancelled():
+                self._app.jobs.later("centers", self._find_centers)  # after the run
+                return
+            found, numbers = None, None
+            # Where it cannot be read as maps, its card says so.
+            with contextlib.suppress(HookvizError):
+                if shown := self.shown(card.key):
+                    found = shown.run.centers(card.layer, **shown.where)
+                    numbers = [_as_numbers(axis) for axis in found]
+            self._centers[card.key] = (reading, found, numbers)
+        with self._app.lock:
+            self._publish_centers()
+            self._app.refresh_panels()
+
+    def _publish_centers(self) -> None:
+        known = [c.key for c in self._app.gallery.shown_cards if self._is_known(c)]
+        self._centers = {key: self._centers[key] for key in known}
+        self._app.centers = {
+            key: numbers for key, (_, _, numbers) in self._centers.items() if numbers
+        }
 
     # ── while the pointer moves
 
     def _answer(self, ask: int, key: str, version: int, channel: int, y: int, x: int) -> None:
         """Says what stands at a place; nothing where the page has an older picture."""
-        answer = {"type": "pointed", "ask": ask, "key": key, "channel": channel, "y": y, "x": x}
+        answer: dict[str, Any] = {"type": "pointed", "ask": ask, "key": key}
+        answer |= {"version": version, "channel": channel, "y": y, "x": x}
         card = self._app.gallery.card(key)
         try:
             if card is not None and card.version == version and card.drawn is not None:
-                answer |= self._facts(key, channel, y, x)
+                answer |= self._facts(key, channel, y, x, around=True)
         except HookvizError:
             pass  # the picture has changed since: the page will ask again
         finally:
             self._app.send(answer)
+        if not self._asked:
+            self.find_centers()
 
-    def _facts(self, key: str, channel: int, y: int, x: int) -> dict[str, Any]:
+    def _facts(
+        self, key: str, channel: int, y: int, x: int, *, around: bool = False
+    ) -> dict[str, Any]:
+        """What stands at a place; with what stands around it, row by row."""
         shown = self.shown(key)
         if shown is None:
             return {}
-        vector = shown.vector(y, x)
-        rank = vector.rank(channel)
-        return {
-            "value": exact_text(vector.values[channel]),
-            "rank": rank,
-            "of": len(vector.values),
+        own = shown.card.activation
+        most = min(_VALUES, _PLACES * shown.channels) if around else 1
+        found = shown.run.values_around(shown.card.layer, channel, y, x, most=most, **shown.where)
+        values = [exact_text(value) for value in found.values.cpu().flatten()]
+        ranks = [rank or None for rank in found.ranks.flatten().tolist()]
+        rows, columns = found.values.shape
+        at = (y - found.top) * columns + x - found.left
+        facts = {
+            "value": values[at],
+            "rank": ranks[at],
+            "of": shown.channels,
             "rows": shown.size[0],
             "cols": shown.size[1],
             "image": shown.on_image,
-            "label": vector.layer,
+            "label": "" if own is None else own.label,
         }
+        if around:
+            box = {"y": found.top, "x": found.left, "rows": rows, "cols": columns}
+            facts["around"] = {**box, "values": values, "ranks": ranks}
+        return facts
 
     def _answer_photo(self, ask: int, which: str, y: int, x: int) -> None:
         """Says what a pixel is: red, green and blue of the photo, or what the network is given."""
@@ -179,6 +284,8 @@ class Pointing:
             pass  # another picture has come
         finally:
             self._app.send(answer)
+        if not self._asked:
+            self.find_centers()
 
     def _latest(self) -> Run | None:
         """The last run over the present photo, without tensors."""
@@ -195,6 +302,7 @@ class Pointing:
         """
         with self._app.lock:
             self._app.pin = self._pinned(key, channel, y, x)
+            self.find_centers()
 
     def _pinned(self, key: str, channel: int, y: int, x: int) -> dict[str, Any]:
         facts = self._facts(key, channel, y, x)
@@ -245,6 +353,8 @@ class Pointing:
                 app.pin = {}
         if app.region and app.image is not self._image:
             app.region = []
+        if self._asked:
+            self.find_centers()
         run = self._latest()
         if run is None or run.input.box is None:
             app.photo = {}

@@ -298,6 +298,25 @@ def test_pages_are_those_of_the_channels_that_a_layer_has(
     ]  # fmt: skip
 
 
+def test_a_layer_may_have_options_of_its_own(tmp_path: Path, facts: RunFacts, record: Make) -> None:
+    activations = [record("few", FEW, order=1), record("many", MANY, order=2)]
+    own = {"many": GridOptions(cmap="magma", first="8,3", channels="0-1")}
+    result = write_export(
+        facts, activations, tmp_path, what={"grids", "channels"},
+        options=GridOptions(cmap="magma"), own_options=own,
+    )  # fmt: skip
+    grids = {name: next(result.folder.glob(f"*_{name}_*grid*.png")) for name in ("few", "many")}
+    assert read_png_facts(grids["few"])["channels"] == "0-2"
+    assert read_png_facts(grids["many"])["channels"] == "8, 3, 0-1"
+    for path in grids.values():
+        assert reproduce_png(path, lambda _facts, _layers: (facts, activations)).identical
+    single = sorted(path.name.rpartition("_")[2] for path in result.folder.glob("*many*_ch*.png"))
+    assert single == ["ch000.png", "ch001.png"]
+    kept = json.loads(result.manifest.read_text())["own_options"]
+    assert list(kept) == ["many"]
+    assert GridOptions.from_json(json.dumps(kept["many"])) == own["many"]
+
+
 @pytest.mark.parametrize(
     ("choice", "part"),
     [

@@ -58,7 +58,18 @@ def test_hover_says_the_value_that_python_has(open_app: Callable[..., tuple[Lab,
     count = "img => (img.nextElementSibling.querySelector('.hv-mark-over.hv-mark-hover')"
     count += ".getAttribute('d').match(/M/g) ?? []).length"
     assert grid.evaluate(count) == len(tiles["channels"])
-    assert app.part("original").first.evaluate(count) == 1
+    # On the photo it is the pixels that this place is the nearest of, once the centers are known.
+    photo = app.part("original").first
+    shown = "img => img.nextElementSibling.querySelector('.hv-mark-over.hv-mark-hover')"
+    lab.page.wait_for_function(f"{shown}?.getAttribute('d')", arg=photo.element_handle())
+    middle = photo.evaluate(
+        f"img => {{ const path = ({shown})(img), box = path.getBBox();"
+        " const { width, height } = path.ownerSVGElement.viewBox.baseVal;"
+        " return [(box.x + box.width / 2) / width, (box.y + box.height / 2) / height]; }"
+    )
+    width, height = lab.value("app.run.image.size")
+    at = int(middle[0] * width), int(middle[1] * height)
+    assert lab.value(f"app.run.place_at('features.28', {at[0]}, {at[1]})") == [5, 6]
     # Nothing is left of it once the mouse is gone.
     lab.page.mouse.move(2, 2)
     expect(readout).to_be_hidden()

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { Cleanup, h } from "../../hookviz/widget/js/kit.js";
 import { fieldText, renderInspect } from "../../hookviz/widget/js/panel_inspect.js";
-import { answerText, placeAt, placeIn, pointing, scaled } from "../../hookviz/widget/js/pointing.js";
+import { answerText, centersOf, knownAnswer, nearestTo, nextMap, placeAt, placeIn, placeOn, pointing } from "../../hookviz/widget/js/pointing.js";
 import { FakeModel, part, parts, press, tick } from "./fake_model.js";
 
 const TILES = { left: 10, top: 20, width: 40, height: 40, across: 50, down: 60, columns: 2, channels: [7, 3, 9], rows: 4, cols: 4, image: true };
@@ -14,19 +14,66 @@ describe("places", () => {
     expect(placeAt(TILES, 35, 95)).toEqual({ channel: 9, y: 1, x: 2 });
     for (const [x, y] of [[9, 30], [55, 30], [20, 65], [70, 90], [120, 30], [20, 200]]) expect(placeAt(TILES, x, y)).toBeNull();
   });
-  test("a place of another layer lies at the same share, in whole numbers as in Python", () => {
-    expect([0, 1, 2, 3].map((y) => scaled(y, 4, 2))).toEqual([0, 0, 1, 1]);
-    expect(scaled(1, 2, 56)).toBe(42);
-    expect(placeIn(place(), "a#1", TILES, null)).toMatchObject({ y: 1, x: 2 });
-    expect(placeIn(place(), "b#1", { ...TILES, rows: 8, cols: 2 }, null)).toEqual({ y: 3, x: 1 });
-    expect(placeIn(place({ image: false }), "b#1", TILES, null)).toBeNull();
-    expect(placeIn(place(), "b#1", { ...TILES, image: false }, null)).toBeNull();
+  const even = (count, size) => Array.from({ length: count }, (_, i) => ((i + 0.5) * size) / count);
+  const CENTERS = { "a#1": [even(4, 8), even(4, 16)], "b#1": [[0.5, 1, 6, 7.5], [2, 6, 10]], "c#1": [[4], [8]] };
+  const ground = (more = {}) => ({ centers: (key) => CENTERS[key] ?? null, crop: null, seen: [16, 8], ...more });
+  test("a place of another layer is the one whose center is nearest; none while that is not known", () => {
+    expect(placeIn(place(), "a#1", TILES, ground())).toMatchObject({ y: 1, x: 2 });
+    expect(placeIn(place(), "b#1", { ...TILES, rows: 4, cols: 3 }, ground())).toEqual({ y: 1, x: 2 }); // 3, 10
+    expect(placeIn(place(), "c#1", { ...TILES, rows: 1, cols: 1 }, ground())).toEqual({ y: 0, x: 0 });
+    expect(placeIn(place(), "d#1", TILES, ground())).toBeNull();
+    expect(placeIn(place({ key: "d#1" }), "a#1", TILES, ground())).toBeNull();
+    expect(placeIn(place({ image: false }), "b#1", TILES, ground())).toBeNull();
+    expect(placeIn(place(), "b#1", { ...TILES, image: false }, ground())).toBeNull();
   });
   test("a pixel of the photo is a place only where the network sees it", () => {
     const pixel = place({ key: "", which: "original", y: 50, x: 100, rows: 100, cols: 200 });
-    expect(placeIn(pixel, "a#1", TILES, [0.25, 0, 0.75, 1])).toEqual({ y: 2, x: 2 });
-    expect(placeIn({ ...pixel, x: 20 }, "a#1", TILES, [0.25, 0, 0.75, 1])).toBeNull();
-    expect(placeIn(pixel, "a#1", TILES, null)).toBeNull();
+    const cropped = ground({ crop: [0.25, 0, 0.75, 1] });
+    expect(placeIn(pixel, "a#1", TILES, cropped)).toEqual({ y: 2, x: 2 });
+    expect(placeIn({ ...pixel, x: 20 }, "a#1", TILES, cropped)).toBeNull();
+    expect(placeIn(pixel, "a#1", TILES, ground())).toBeNull();
+    expect(placeIn(place({ key: "", which: "seen", y: 1, x: 15, rows: 8, cols: 16 }), "b#1", TILES, ground())).toEqual({ y: 1, x: 2 });
+  });
+  test("on the photo a place is all pixels that it is the nearest of", () => {
+    for (const axis of [even(4, 8), [0.5, 1, 6, 7.5], [7.5, 6, 1, 0.5], [2, 2, 5]]) {
+      axis.forEach((_, index) => {
+        if (axis.indexOf(axis[index]) !== index) return; // the first of equal ones is the nearest
+        const [from, to] = nearestTo(axis, index, 8);
+        for (let at = 0.05; at < 8; at += 0.1) {
+          const best = axis.reduce((found, c, i) => (Math.abs(c - at) < Math.abs(axis[found] - at) ? i : found), 0);
+          expect([axis, index, at, at > from && at < to]).toEqual([axis, index, at, best === index]);
+        }
+      });
+    }
+    expect(placeOn(place(), true, ground())).toEqual([0.5, 0.25, 0.75, 0.5]);
+    expect(placeOn(place(), false, ground({ crop: [0.5, 0, 1, 1] }))).toEqual([0.75, 0.25, 0.875, 0.5]);
+    expect(placeOn(place(), false, ground())).toBeNull();
+    expect(placeOn(place({ key: "d#1" }), true, ground())).toBeNull();
+    const pixel = place({ key: "", which: "seen", y: 4, x: 8, rows: 8, cols: 16 });
+    expect(placeOn(pixel, true, ground())).toEqual([0.5, 0.5, 0.5625, 0.625]);
+  });
+  test("centers come as numbers, or as the rule of regular ones", () => {
+    expect(centersOf([1, 2, 4])).toEqual([1, 2, 4]);
+    expect(centersOf({ start: 8, step: 16, count: 3 })).toEqual([8, 24, 40]);
+  });
+  test("what was said of the places around is said again without asking, of that picture alone", () => {
+    const kept = [{ key: "a#1", version: "5", channel: 7, of: 9, around: { y: 2, x: 1, rows: 2, cols: 3, values: ["1", "2", "3", "4", "NaN", "6"], ranks: [1, 2, 3, 4, null, 6] } }];
+    expect(knownAnswer(kept, place({ y: 3, x: 2 }), "5")).toEqual({ key: "a#1", channel: 7, y: 3, x: 2, value: "NaN", rank: null, of: 9 });
+    expect(knownAnswer(kept, place({ y: 2, x: 3 }), "5")).toMatchObject({ value: "3", rank: 3 });
+    for (const wrong of [{ y: 1 }, { y: 4 }, { x: 0 }, { x: 4 }, { channel: 3 }, { key: "b#1" }, { key: "", which: "seen" }]) {
+      expect(knownAnswer(kept, place({ y: 3, x: 2, ...wrong }), "5")).toBeNull();
+    }
+    expect(knownAnswer(kept, place({ y: 3, x: 2 }), "6")).toBeNull();
+  });
+  test("the map that the pointer is on the way to", () => {
+    const to = (more, before, keys = false) => nextMap(place(more), before && place(before), TILES, keys);
+    expect(to({}, null)).toMatchObject({ channel: 3, y: 1, x: 0 });
+    expect(to({ channel: 3 }, { x: 3 })).toMatchObject({ channel: 9, x: 0 }); // from 7 to the right: the next row begins
+    expect(to({ channel: 3 }, { channel: 3, x: 3 })).toMatchObject({ channel: 7, y: 1, x: 3 });
+    expect(to({}, { y: 0 })).toMatchObject({ channel: 9, y: 0, x: 2 });
+    expect(to({ channel: 9 }, {})).toBeNull(); // below there is none
+    expect(to({ channel: 9 }, { channel: 9, y: 2 })).toMatchObject({ channel: 7, y: 3, x: 2 });
+    expect(to({}, null, true)).toMatchObject({ channel: 3, y: 1, x: 2 });
   });
   test("what is said", () => {
     expect(answerText({ key: "a#1", channel: 3, y: 1, x: 2, value: "-0.5", rank: 4, of: 9 })).toBe("channel 3 · y 1, x 2 · −0.5 · rank 4 of 9");
@@ -77,13 +124,31 @@ describe("pointing", () => {
     await tick(40);
     expect(part(root, "readout").hidden).toBe(true);
   });
+  test("what was said of the places around needs no question; the next map is asked for ahead", async () => {
+    at(11, 21);
+    await tick(20);
+    expect(sent[1]).toEqual({ type: "point", ask: 0, key: "a#1", version: 5, channel: 3, y: 0, x: 0 });
+    const around = (from) => ({ y: 0, x: 0, rows: 1, cols: 3, values: [from, from + 1, from + 2].map(String), ranks: [1, 2, null] });
+    reply(sent[0], { value: "1", rank: 1, of: 3, around: around(1) });
+    reply(sent[1], { value: "4", rank: 1, of: 3, around: around(4) });
+    at(25, 21);
+    expect(part(root, "readout").textContent).toBe("channel 7 · y 0, x 1 · 2 · rank 2 of 3");
+    at(61, 21);
+    expect(part(root, "readout").textContent).toBe("channel 3 · y 0, x 0 · 4 · rank 1 of 3");
+    expect(sent.length).toBe(2);
+    grid.dataset.version = "6"; // another picture: what was said is of the old one
+    at(25, 21);
+    expect(sent.length).toBe(3);
+    await tick(40);
+    expect(part(root, "readout").getAttribute("aria-busy")).toBe("true");
+  });
   test("an answer without a value shows nothing and is not asked again", async () => {
     at(11, 21);
     reply(sent[0], {});
     at(11, 21);
     await tick(40);
     expect(part(root, "readout").hidden).toBe(true);
-    expect(sent.length).toBe(1);
+    expect(sent.filter(({ ask }) => ask).length).toBe(1);
   });
   test("arrows move by a place and by a map, Enter pins, Escape unpins", () => {
     grid.focus(); // begins in the middle of the first map

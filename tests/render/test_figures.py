@@ -24,11 +24,14 @@ from hookviz.render import (
     FigureFacts,
     GridOptions,
     SingleChannels,
+    Subject,
     channel_statistics,
     draw,
     feature_grid,
     fitted,
     page_count,
+    page_sentence,
+    parse_channels,
     shared_range,
 )
 from hookviz.render._sheet import Sheet
@@ -558,6 +561,28 @@ def test_a_dead_channel_is_told_by_a_sign_at_every_width_not_by_color_alone(widt
     assert "4" in written
 
 
+@pytest.mark.parametrize(
+    ("choice", "shown"),
+    [
+        ({"first": "4,1"}, (4, 1, 0, 2, 3, 5)),
+        ({"first": (4, 1), "order": "mean"}, (4, 1, 5, 3, 2, 0)),
+        ({"first": "4", "order": "mean", "descending": False}, (4, 0, 1, 2, 3, 5)),
+        ({"first": "4", "channels": "0-1"}, (4, 0, 1)),
+        ({"first": "0", "hide_dead": True}, (0, 1, 2, 3, 4, 5)),
+        ({"first": "2,3", "top": 3}, (2, 3, 0)),
+        ({"first": "5", "per_page": 2, "page": 1}, (1, 2)),
+    ],
+)
+def test_channels_that_come_first_do_so_whatever_else_is_chosen(
+    choice: dict[str, Any], shown: tuple[int, ...]
+) -> None:
+    maps = torch.arange(6.0)[None, :, None, None] * torch.ones(4, 4)  # channel 0 is dead
+    drawing = draw(maps, GridOptions(**choice))
+    assert drawing.channels == shown
+    said = page_sentence(Subject(maps, GridOptions(**choice)))
+    assert f"first {', '.join(map(str, parse_channels(choice['first'])))}" in said
+
+
 def test_what_one_layer_cannot_follow_is_left_out_and_no_more() -> None:
     few = torch.rand(1, 3, 4, 4)
     options = GridOptions(channels="0-1,7", order="mean", hide_dead=True, per_page=1)
@@ -566,6 +591,11 @@ def test_what_one_layer_cannot_follow_is_left_out_and_no_more() -> None:
     assert refusal is not None
     assert refusal.code == "no-such-channel"
     assert fitted(options.replace(channels="0"), partial(page_count, few))[2] is None
+    options = GridOptions(first="2,9", channels="0-1")
+    pages, followed, refusal = fitted(options, partial(page_count, few))
+    assert followed == options.replace(first=(2,))
+    assert refusal is not None
+    assert "first names 9" in refusal.message
     with pytest.raises(RenderError, match="no values"):
         fitted(options, partial(page_count, torch.zeros(1, 0, 4, 4)))
 

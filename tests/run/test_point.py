@@ -101,6 +101,24 @@ def test_ranks_count_from_the_largest_and_nan_has_none() -> None:
     assert (vector.layer, vector.y, vector.x) == ("1", 3, 4)
 
 
+@pytest.mark.parametrize("most", [1, 5, 45, 125, 10**6])
+def test_values_around_a_place_are_those_of_each_place(most: int) -> None:
+    run = run_of(lambda x: x.clone().masked_fill_(x > 0.6, torch.nan))
+    for c, y, x in ((0, 0, 0), (4, 23, 11), (2, 9, 22)):
+        around = run.values_around("1", c, y, x, most=most)
+        rows, columns = around.values.shape
+        assert rows == columns == max(1, min(24, int((most // 5) ** 0.5)))
+        assert 0 <= y - around.top < rows
+        assert 0 <= x - around.left < columns
+        for i in range(rows):
+            for j in range(columns):
+                vector = run.vector("1", around.top + i, around.left + j)
+                assert torch.equal(
+                    around.values[i, j].nan_to_num(9.0), vector.values[c].nan_to_num(9.0)
+                )
+                assert int(around.ranks[i, j]) == (vector.rank(c) or 0)
+
+
 @pytest.mark.parametrize(
     ("place", "words"),
     [
@@ -171,6 +189,11 @@ def test_a_pixel_leads_to_the_place_whose_field_lies_around_it() -> None:
         assert run.place_at(layer, 2, 2, of="input") == (0, 0)
         assert run.place_at(layer, 10, 17, of="input") == (4, 2)
         assert run.place_at(layer, 24, 0, of="input") == (0, 5)
+        rows, columns = run.centers(layer)
+        for y, x in ((0, 24), (7, 3), (12, 12), (20, 1)):
+            at = int((rows - y - 0.5).abs().argmin()), int((columns - x - 0.5).abs().argmin())
+            assert run.place_at(layer, x, y, of="input") == at
+    assert run.centers("0")[0].tolist() == [2.5, 6.5, 10.5, 14.5, 18.5, 22.5]
     width, height = run.image.size
     assert run.place_at("0", width - 1, 0) == (0, 5)
     assert run.place_at("0", width // 2, height // 2) in ((2, 2), (3, 3), (2, 3), (3, 2))

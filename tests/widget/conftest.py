@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,6 +102,11 @@ def make_page(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda widget: Page(widget, monkeypatch)
 
 
+def stack_of(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame else "no frame"
+
+
 def own_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("hookviz-")]
 
@@ -108,10 +115,11 @@ def own_threads() -> list[threading.Thread]:
 def no_thread_stays() -> Iterator[None]:
     """After each test, closed apps have no thread left."""
     yield
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30  # a machine that does much else besides
     while own_threads() and time.monotonic() < until:
         time.sleep(0.01)
-    assert own_threads() == []
+    doing = {t.name: stack_of(t) for t in own_threads()}
+    assert doing == {}
 
 
 def hook_count(module: nn.Module) -> int:

@@ -17,6 +17,7 @@ from torch import nn
 from hookviz.activation import Activation
 from hookviz.images import sample_image
 from hookviz.models import LoadedModel
+from hookviz.widget import _kept_runs as kept_runs
 from hookviz.widget import _painting as painting
 from hookviz.widget import _results as results
 from hookviz.widget import explore
@@ -65,9 +66,17 @@ def cell(app):
     run(out[-1])
 
 def resident():
-    time.sleep(2.8)  # two seconds of rest, then the collection
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    # The least of some seconds: the collection comes after two of rest, later on a busy machine.
+    found = []
+    until = time.monotonic() + 9
+    while time.monotonic() < until:
+        time.sleep(0.9)
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        found.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+        if len(found) > 2 and until - time.monotonic() < 6 and found[-1] - min(found) < 5:
+            break
+    return min(found)
 
 out = []
 random = np.random.default_rng(0)
@@ -158,7 +167,10 @@ def test_a_closed_app_whose_model_is_gone_comes_back_without_it() -> None:
     app.close()
 
 
-def test_an_older_run_goes_with_the_next_and_with_image_and_model(model: LoadedModel) -> None:
+def test_an_older_run_goes_with_the_next_and_with_image_and_model(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_runs, "KEPT_BYTES", 0)  # see test_compare_panel.py for these
     app = explore(model, sample_image(), ["conv", "fc"], run=False)
     app.gallery._take_look(300)
     run(app)

@@ -67,6 +67,18 @@ def test_the_page_gets_the_element_of_the_tensor_bit_for_bit(
             assert torch.equal(read, own), found
             larger = int((tensor[0, :, y, x].double() > own.double()).sum())
             assert (found["rank"], found["of"]) == (1 + larger, 5)
+            around = found["around"]
+            rows = slice(around["y"], around["y"] + around["rows"])
+            columns = slice(around["x"], around["x"] + around["cols"])
+            block = tensor[0, :, rows, columns]
+            values = torch.tensor([float(v) for v in around["values"]], dtype=torch.float64)
+            assert torch.equal(values.to(dtype).view(block.shape[1:]), block[c])
+            ranks = 1 + (block.double() > block[c].double()).sum(0)
+            assert torch.equal(torch.tensor(around["ranks"]).view(ranks.shape), ranks)
+            assert (
+                around["values"][(y - around["y"]) * around["cols"] + x - around["x"]]
+                == found["value"]
+            )
     finally:
         app.close()
 
@@ -143,14 +155,38 @@ def test_a_pin_has_its_vector_and_its_field(app: Explorer, page: Any, gallery_pa
     assert panel.field["beyond"] == list(field.beyond)
     layers = {found["label"]: found for found in panel.vectors}
     assert list(layers) == ["deep.0", "conv", "fc"]
-    size = app.run.activations[1].tensor.shape[-1]
+    rows, columns = app.run.centers("deep.0")
     conv = layers["conv"]
-    assert (conv["y"], conv["x"]) == (int(3.5 / size * 24), int(4.5 / size * 24))
+    middle = (float(columns[4]) - 0.5, float(rows[3]) - 0.5)  # of a pixel
+    assert (conv["y"], conv["x"]) == app.run.place_at("conv", *middle, of="input")  # type: ignore[arg-type]
     for name, found in layers.items():
         vector = app.run.vector(name, found["y"], found["x"])
         assert [bar[0] for bar in found["bars"]] == list(vector.order[:10])
         texts = np.array([bar[1] for bar in found["bars"]], np.float32)
         assert np.array_equal(texts, vector.values[list(vector.order[:10])].numpy())
+
+
+def test_the_page_gets_the_centers_of_places_once_it_points(
+    app: Explorer, page: Any, gallery_page: Any
+) -> None:
+    ready(app, gallery_page, "conv", "deep.0", "fc")
+    assert app.centers == {}
+    answer(app, page, "conv#1", 0, 0, 0)
+    assert app.wait(30)
+    for layer in ("conv", "deep.0"):
+        for axis, sent in zip(app.run.centers(layer), app.centers[f"{layer}#1"], strict=True):
+            numbers = [sent["start"] + i * sent["step"] for i in range(sent["count"])]
+            assert numbers == axis.tolist()
+    # They follow another size of the input, and go with their layers.
+    app.image_input.set_size(16, 20)
+    assert app.start_run()
+    assert app.wait(30)
+    assert [axis["count"] for axis in app.centers["conv#1"]] == [16, 20]
+    app.layers = ["deep.0"]
+    assert app.wait(30)
+    assert list(app.centers) == ["deep.0#1"]
+    app.close()
+    assert app.centers == {}
 
 
 def test_a_pin_that_is_refused_leaves_the_old_one(

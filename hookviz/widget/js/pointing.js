@@ -1,9 +1,12 @@
 // @ts-check
 // Pointing at maps and at the photo: what the pointer or the keys are on is outlined on every map
 // and on the photo, and Python says what stands there; a click or Enter pins it, a drag over the
-// photo marks a region. Reads the app's traits pin, region and photo. The maps' places come with
+// photo marks a region. Reads the app's traits pin, region, photo and centers. The maps' places come with
 // the pictures (`tiles_of` in _painting.py); no value is ever taken from a color.
 //
+// A place of another layer is the one whose center in the network's input is nearest; the app's
+// trait centers has them, and until they are known nothing is outlined there. What Python says of a
+// place it says of those around it, too: the next ones are said without asking.
 // One question is under way at a time; while it is, the last answer stands greyed, as a whole: with
 // the place that it is of.
 import "./pointing.css";
@@ -29,16 +32,6 @@ const SMALLEST = 5;
 const PATIENCE = 10_000;
 
 /**
- * The row of `other` rows at the same share as one of `count`: `scaled` of _pointing.py.
- * @param {number} index
- * @param {number} count
- * @param {number} other
- */
-export function scaled(index, count, other) {
-  return Math.floor(((2 * index + 1) * other) / (2 * count));
-}
-
-/**
  * What lies at a pixel of a picture.
  * @param {Tiles} tiles
  * @param {number} x
@@ -55,22 +48,113 @@ export function placeAt(tiles, x, y) {
 }
 
 /**
- * The place of a layer that a place of another one, or of the photo, stands for; null for none.
+ * Where a card's rows and columns lie in the network's input, in its pixels.
+ * @typedef {[number[], number[]]} Centers
+ */
+/**
+ * What is known of where places lie.
+ * @typedef {{centers: (key: string) => Centers | null, crop: Box | null, seen: [number, number] | null}} Ground
+ *   `crop`: the part of the photo that the network sees, as shares; `seen`: width and height of its input
+ */
+
+/** Centers as Python sends them. @param {number[] | {start: number, step: number, count: number}} axis */
+export function centersOf(axis) {
+  return Array.isArray(axis) ? axis : Array.from({ length: axis.count }, (_, i) => axis.start + i * axis.step);
+}
+
+/** The index of the center that is nearest. @param {number[]} centers @param {number} at */
+export function nearest(centers, at) {
+  let found = 0;
+  for (let i = 1; i < centers.length; i += 1) if (Math.abs(centers[i] - at) < Math.abs(centers[found] - at)) found = i;
+  return found;
+}
+
+/**
+ * From where to where, of `size` pixels, a center is the nearest one.
+ * @param {number[]} centers
+ * @param {number} index
+ * @param {number} size
+ * @returns {[number, number]}
+ */
+export function nearestTo(centers, index, size) {
+  const own = centers[index];
+  const [below, above] = [centers.filter((c) => c < own), centers.filter((c) => c > own)];
+  const half = (/** @type {number} */ other) => Math.max(0, Math.min(size, (own + other) / 2));
+  return [below.length ? half(Math.max(...below)) : 0, above.length ? half(Math.min(...above)) : size];
+}
+
+/**
+ * The place of a card that a place of another one, or of a photo, stands for: `Run.place_at`.
  * @param {Place} place
  * @param {string} key
  * @param {Tiles} tiles
- * @param {Box | null} crop the part of the photo that the network sees, as shares
- * @returns {{y: number, x: number} | null}
+ * @param {Ground} ground
+ * @returns {{y: number, x: number} | null} null for none, and while it is not known
  */
-export function placeIn(place, key, tiles, crop) {
+export function placeIn(place, key, tiles, { centers, crop, seen }) {
   if (place.key && place.key === key) return place;
-  if (!place.image || !tiles.image) return null;
-  if (!place.which || place.which === "seen") return { y: scaled(place.y, place.rows, tiles.rows), x: scaled(place.x, place.cols, tiles.cols) };
+  const own = place.key ? centers(place.key) : null;
+  const other = centers(key);
+  if (!place.image || !tiles.image || !other || (place.key && !own)) return null;
+  let [y, x] = [place.y + 0.5, place.x + 0.5]; // pixels of the input
+  if (own) [y, x] = [own[0][place.y], own[1][place.x]];
+  else if (place.which === "original") {
+    if (!crop || !seen) return null;
+    x = ((x / place.cols - crop[0]) / (crop[2] - crop[0])) * seen[0];
+    y = ((y / place.rows - crop[1]) / (crop[3] - crop[1])) * seen[1];
+    if (x < 0 || y < 0 || x >= seen[0] || y >= seen[1]) return null;
+  }
+  return { y: nearest(other[0], y), x: nearest(other[1], x) };
+}
+
+/**
+ * The part of a photo that a place stands for, as shares: all pixels that it is the nearest place
+ * of; of a pixel of the other photo, that pixel.
+ * @param {Place} place
+ * @param {boolean} onSeen on what the network sees, not on the photo
+ * @param {Ground} ground
+ * @returns {Box | null}
+ */
+export function placeOn(place, onSeen, { centers, crop, seen }) {
+  if (!place.image) return null;
+  let box = cellBox([0, 0, 1, 1], place, place);
+  if (place.key) {
+    const own = centers(place.key);
+    if (!own || !seen) return null;
+    const [[top, bottom], [left, right]] = [nearestTo(own[0], place.y, seen[1]), nearestTo(own[1], place.x, seen[0])];
+    box = [left / seen[0], top / seen[1], right / seen[0], bottom / seen[1]];
+  }
+  const ofSeen = Boolean(place.key) || place.which === "seen";
+  if (ofSeen === onSeen) return box;
   if (!crop) return null;
-  const across = ((place.x + 0.5) / place.cols - crop[0]) / (crop[2] - crop[0]);
-  const down = ((place.y + 0.5) / place.rows - crop[1]) / (crop[3] - crop[1]);
-  if (across < 0 || down < 0 || across >= 1 || down >= 1) return null;
-  return { y: Math.floor(down * tiles.rows), x: Math.floor(across * tiles.cols) };
+  const [left, top, wide, high] = [crop[0], crop[1], crop[2] - crop[0], crop[3] - crop[1]];
+  if (ofSeen) return [left + box[0] * wide, top + box[1] * high, left + box[2] * wide, top + box[3] * high];
+  return [(box[0] - left) / wide, (box[1] - top) / high, (box[2] - left) / wide, (box[3] - top) / high];
+}
+
+/**
+ * What Python said of places around those that were asked for.
+ * @typedef {{key: string, version: string, channel: number, of: number, around: {y: number, x: number, rows: number,
+ *   cols: number, values: string[], ranks: (number | null)[]}}} Around
+ */
+/** How many of them are kept. */
+const KEPT = 48;
+
+/**
+ * The answer for a place out of what was said before; null where it was not.
+ * @param {Around[]} kept
+ * @param {Place} place
+ * @param {string} version of the card's picture
+ */
+export function knownAnswer(kept, place, version) {
+  for (const { key, version: of, channel, of: count, around } of kept) {
+    const [row, column] = [place.y - around.y, place.x - around.x];
+    if (key !== place.key || of !== version || channel !== place.channel) continue;
+    if (row < 0 || column < 0 || row >= around.rows || column >= around.cols) continue;
+    const at = row * around.cols + column;
+    return { key, channel, y: place.y, x: place.x, value: around.values[at], rank: around.ranks[at], of: count };
+  }
+  return null;
 }
 
 /** @param {number} index of a tile @param {Tiles} tiles @returns {Box} of the tile in the picture */
@@ -91,6 +175,30 @@ function around([left, top, right, bottom], smallest) {
   const [spareX, spareY] = [Math.max(0, smallest - right + left) / 2, Math.max(0, smallest - bottom + top) / 2];
   const n = (/** @type {number} */ value) => value.toFixed(1);
   return `M${n(left - spareX)} ${n(top - spareY)}H${n(right + spareX)}V${n(bottom + spareY)}H${n(left - spareX)}Z`;
+}
+
+/**
+ * Where the pointer would come onto the next map in its direction; the keys keep their place there.
+ * @param {Place} place
+ * @param {Place | null} before where it came from, of the same card
+ * @param {Tiles} tiles
+ * @param {boolean} byKeys
+ * @returns {Place | null}
+ */
+export function nextMap(place, before, tiles, byKeys) {
+  const index = tiles.channels.indexOf(place.channel);
+  const from = before ? tiles.channels.indexOf(before.channel) : -1;
+  let [across, down] = before ? [place.x - before.x, place.y - before.y] : [1, 0];
+  if (from >= 0 && from !== index) {
+    across = (index % tiles.columns) - (from % tiles.columns);
+    down = Math.floor(index / tiles.columns) - Math.floor(from / tiles.columns);
+  }
+  const sideways = Math.abs(across) >= Math.abs(down);
+  const channel = tiles.channels[index + (sideways ? Math.sign(across) || 1 : Math.sign(down) * tiles.columns)];
+  if (index < 0 || channel === undefined) return null;
+  if (byKeys) return { ...place, channel };
+  if (sideways) return { ...place, channel, x: across < 0 ? tiles.cols - 1 : 0 };
+  return { ...place, channel, y: down < 0 ? tiles.rows - 1 : 0 };
 }
 
 /** @param {any} pin the trait @returns {Place | null} */
@@ -123,8 +231,8 @@ export function answerText(answer) {
  */
 export function pointing(root, model, send, cleanup) {
   const readout = h("div", { hv: "readout", class: "hv-readout", hidden: true });
-  const said = h("div", { hv: "said", class: "hv-said", role: "status" });
-  root.append(readout, said);
+  const spoken = h("div", { hv: "said", class: "hv-said", role: "status" });
+  root.append(readout, spoken);
   /** What the pointer or the keys are on. @type {Place | null} */
   let cursor = null;
   /** Whether the keys put it there. */
@@ -135,6 +243,10 @@ export function pointing(root, model, send, cleanup) {
   let question = null;
   let out = false;
   let count = 0;
+  /** The place that was asked for before. @type {Place | null} */
+  let last = null;
+  /** What Python said last, newest first. @type {Around[]} */
+  let kept = [];
   /** A region that is being drawn: its fixed corner and the other one. @type {{x0: number, y0: number, x1: number, y1: number, moved: boolean} | null} */
   let drag = null;
   /** A channel that is to be shown once its picture is there. @type {{key: string, channel: number} | null} */
@@ -147,6 +259,16 @@ export function pointing(root, model, send, cleanup) {
   const photo = () => model.get("photo") ?? {};
   const crop = () => /** @type {Box | null} */ (photo().crop ?? null);
   const pin = () => pinned(model.get("pin"));
+  /** @type {Map<string, {sent: any, centers: Centers}>} */
+  const unpacked = new Map();
+  /** @type {Ground["centers"]} */
+  const centers = (key) => {
+    const sent = (model.get("centers") ?? {})[key];
+    if (sent && unpacked.get(key)?.sent !== sent) unpacked.set(key, { sent, centers: [centersOf(sent[0]), centersOf(sent[1])] });
+    return sent ? /** @type {any} */ (unpacked.get(key)).centers : null;
+  };
+  /** @returns {Ground} */
+  const ground = () => ({ centers, crop: crop(), seen: photo().seen ?? null });
 
   // ── where the pointer is
 
@@ -186,6 +308,11 @@ export function pointing(root, model, send, cleanup) {
   function ask() {
     if (!cursor) return;
     const version = cursor.key ? gridOf(cursor.key)?.dataset.version ?? "" : "";
+    const known = knownAnswer(kept, cursor, version);
+    if (known) {
+      said(known);
+      return;
+    }
     const waits = out && question && Date.now() - question.at < PATIENCE;
     if (waits || (question && same(cursor, question.place) && question.version === version)) return;
     count += 1;
@@ -193,14 +320,35 @@ export function pointing(root, model, send, cleanup) {
     out = true;
     const { key, which, channel, y, x } = cursor;
     send(which ? { type: "point-photo", ask: count, which, y, x } : { type: "point", ask: count, key, version: Number(version), channel, y, x });
+    if (key) askAhead(cursor, version, count);
+    last = cursor;
+  }
+  /**
+   * Asks for the map that the pointer is on the way to, while the answer is on its way. Jupyter's
+   * server sends "busy" before it, and holds it back until the browser has confirmed that (Nagle's
+   * algorithm, 40 ms): a message from here carries the confirmation.
+   * @param {Place} place @param {string} version @param {number} number of the question
+   */
+  function askAhead(place, version, number) {
+    setTimeout(() => {
+      const tiles = tilesOf(gridOf(place.key) ?? root);
+      if (!out || question?.ask !== number || !tiles) return;
+      const next = nextMap(place, last?.key === place.key ? last : null, tiles, byKeys);
+      if (next && !knownAnswer(kept, next, version)) send({ type: "point", ask: 0, key: next.key, version: Number(version), channel: next.channel, y: next.y, x: next.x });
+    }, 8);
+  }
+  /** @param {any} facts of a place; null for none */
+  function said(facts) {
+    answer = facts;
+    if (byKeys && answer && same(cursor, answer)) setText(spoken, answerText(answer));
+    tell(); // at once: what is drawn in the next frame has it
   }
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
+    if (message.around) kept = [{ ...message, version: String(message.version) }, ...kept.slice(0, KEPT - 1)];
     if (message.type === "pointed" && message.ask === question?.ask) {
       out = false;
-      answer = message.value || message.values ? message : null;
+      said(message.value || message.values ? message : null);
       ask();
-      tell(); // at once: what is drawn in the next frame has it
-      if (byKeys && answer && same(cursor, answer)) setText(said, answerText(answer));
       drawSoon();
     } else if (message.type === "show-channel") {
       wanted = { key: message.key, channel: message.channel };
@@ -239,7 +387,7 @@ export function pointing(root, model, send, cleanup) {
   /** The pinned place on a card. @param {string} key @param {Tiles} tiles */
   function onCard(key, tiles) {
     const place = pin();
-    return place && placeIn(place, key, tiles, crop());
+    return place && placeIn(place, key, tiles, ground());
   }
 
   // ── drawing
@@ -263,7 +411,7 @@ export function pointing(root, model, send, cleanup) {
       const scale = wide / (img.clientWidth || wide);
       const shapes = /** @type {Record<string, string>} */ ({});
       if (seen && tiles) for (const [name, place] of marks) {
-        const at = place && placeIn(place, keyOf(img), tiles, crop());
+        const at = place && placeIn(place, keyOf(img), tiles, ground());
         shapes[name] = at ? tiles.channels.map((_, index) => around(cellBox(tileBox(index, tiles), at, tiles), SMALLEST * scale)).join("") : "";
         const own = place && place.key === keyOf(img) ? tiles.channels.indexOf(place.channel) : -1;
         shapes[`${name}-tile`] = own < 0 ? "" : around(tileBox(own, tiles), 0);
@@ -276,7 +424,7 @@ export function pointing(root, model, send, cleanup) {
       const [wide, high] = [img.naturalWidth || 1, img.naturalHeight || 1];
       const shapes = /** @type {Record<string, string>} */ ({});
       for (const [name, place] of marks) {
-        const box = place && onPhoto(place, img.dataset.hv === "seen");
+        const box = place && placeOn(place, img.dataset.hv === "seen", ground());
         shapes[name] = box ? around([box[0] * wide, box[1] * high, box[2] * wide, box[3] * high], (SMALLEST * wide) / (img.clientWidth || wide)) : "";
       }
       shapes.region = img.dataset.hv === "seen" ? "" : regionPath(wide, high);
@@ -288,17 +436,6 @@ export function pointing(root, model, send, cleanup) {
       const tile = cursor && gridOf(cursor.key) && overlays.get(/** @type {any} */ (gridOf(cursor.key)))?.querySelector(".hv-mark-hover-tile");
       tile?.scrollIntoView?.({ block: "nearest", inline: "nearest" });
     }
-  }
-  /** A place on a photo, as shares. @param {Place} place @param {boolean} seen @returns {Box | null} */
-  function onPhoto(place, seen) {
-    const part = crop();
-    if (!part || !place.image) return null;
-    const box = cellBox([0, 0, 1, 1], place, place);
-    const from = !place.which || place.which === "seen";
-    if (from === seen) return box;
-    const [left, top, wide, high] = [part[0], part[1], part[2] - part[0], part[3] - part[1]];
-    if (from) return [left + box[0] * wide, top + box[1] * high, left + box[2] * wide, top + box[3] * high];
-    return [(box[0] - left) / wide, (box[1] - top) / high, (box[2] - left) / wide, (box[3] - top) / high];
   }
   /** @param {number} wide @param {number} high */
   function regionPath(wide, high) {
@@ -389,7 +526,7 @@ export function pointing(root, model, send, cleanup) {
       const card = /** @type {HTMLElement | null} */ (root.querySelector(".hv-current") ?? root.querySelector('[data-hv="card"]'));
       const img = card && /** @type {HTMLImageElement | null} */ (card.querySelector('[data-hv="grid"]'));
       const tiles = img && tilesOf(img);
-      const at = tiles && placeIn(place, keyOf(img), tiles, crop());
+      const at = tiles && placeIn(place, keyOf(img), tiles, ground());
       const now = pin();
       if (tiles && at) send({ type: "pin", key: keyOf(img), channel: now?.key === keyOf(img) ? now.channel : tiles.channels[0], ...{ y: at.y, x: at.x } });
     }
@@ -481,7 +618,7 @@ export function pointing(root, model, send, cleanup) {
 
   // ── what else changes the picture
 
-  cleanup.follow(model, ["pin", "region"], () => {
+  cleanup.follow(model, ["pin", "region", "centers"], () => {
     setAttribute(root, "data-pinned", pin() || model.get("region")?.length ? "" : null);
     drawSoon();
   });
