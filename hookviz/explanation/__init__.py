@@ -28,6 +28,7 @@ from hookviz.explanation._forward import Answer, Forwards, Point, gradients
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method, method_called, methods, register
 from hookviz.explanation._progress import Progress, Steps
+from hookviz.explanation._sweep import Sweep, sweep
 from hookviz.explanation._target import (
     BoxTarget,
     ChannelTarget,
@@ -59,12 +60,14 @@ __all__ = [
     "Progress",
     "SettledTarget",
     "Steps",
+    "Sweep",
     "TargetLike",
     "explain",
     "feature_visualization",
     "gradients",
     "methods",
     "register",
+    "sweep",
     "visualize_again",
     "wanted_targets",
 ]
