@@ -290,9 +290,9 @@ def visualize_again(recipe: Mapping[str, Any], model: LoadedModel) -> FeatureVis
         HookvizError: They are not what `feature_visualization` takes.
     """
     options = dict(recipe)
-    if isinstance(options.get("channel"), dict):
-        pairs = options["channel"].items()
-        options["channel"] = {int(c): w for c, w in pairs if str(c).isdecimal()}
+    channel = options.get("channel")
+    if isinstance(channel, list) and all(isinstance(c, list) and len(c) == 2 for c in channel):
+        options["channel"] = {c if isinstance(c, int) else str(c): w for c, w in channel}
     for name in ("place", "size"):
         if isinstance(options.get(name), list):
             options[name] = tuple(options[name])
@@ -305,7 +305,7 @@ def visualize_again(recipe: Mapping[str, Any], model: LoadedModel) -> FeatureVis
 def _plain(channel: Any) -> Any:
     """Channels as values that JSON knows."""
     if isinstance(channel, Mapping):
-        return {str(c): float(w) for c, w in channel.items()}
+        return [[c, float(w)] for c, w in channel.items()]  # JSON's objects have no order
     return (
         list(channel) if isinstance(channel, Sequence) and not isinstance(channel, str) else channel
     )

@@ -335,6 +335,9 @@ def test_files_carry_all_parameters_and_the_very_pixels(model, tmp_path: Path):
     again = visualize_again(recipe, model)
     assert torch.equal(again.pixels, found.pixels)
     assert again.robust == found.robust
+    for path in (grid, *pictures):
+        redrawn = hookviz.reproduce(path, model)
+        assert redrawn.identical, redrawn.differences
 
 
 def test_damaged_parameters_are_a_sentence(model):
