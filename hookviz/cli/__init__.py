@@ -18,6 +18,7 @@ from hookviz.cli._errors import SentenceGroup
 from hookviz.cli._explain_command import explain
 from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
 from hookviz.cli._setup_commands import doctor, lab, weights
+from hookviz.cli._what_if_commands import sweep, visualize
 from hookviz.version import __version__
 
 __all__ = ["cli", "main"]
@@ -29,7 +30,10 @@ def cli() -> None:
     """See the output of every layer of a PyTorch vision model for an image."""
 
 
-for _command in (lab, models, layers, maps, filters, compare, explain, reproduce, weights, doctor):
+for _command in (
+    lab, models, layers, maps, filters, compare, explain, sweep, visualize, reproduce, weights,
+    doctor,
+):  # fmt: skip
     cli.add_command(_command)
 
 
