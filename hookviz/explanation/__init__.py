@@ -10,6 +10,7 @@ from __future__ import annotations
 
 # Importing the module of a method makes the method known.
 from hookviz.explanation import _attributions, _cam, _perturbing  # noqa: F401
+from hookviz.explanation._effect import TargetEffect, effect_on
 from hookviz.explanation._explain import explain
 from hookviz.explanation._explanation import Explanation
 from hookviz.explanation._forward import Answer, Forwards, Point, gradients
@@ -47,7 +48,9 @@ __all__ = [
     "SettledTarget",
     "Steps",
     "Sweep",
+    "TargetEffect",
     "TargetLike",
+    "effect_on",
     "explain",
     "feature_visualization",
     "gradients",
