@@ -372,6 +372,7 @@ class Explorer(Part):
         return {
             **super().handlers(),
             **self.pointing.handlers(),
+            "first": self.gallery.keep_first,
             "run": self.start_run,
             "cancel": self.cancel,
             "auto": self._set_auto_run,

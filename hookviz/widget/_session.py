@@ -169,6 +169,9 @@ class Session:
             key: self._table(card, f"cards[{key!r:.60}]", _CARD)
             for key, card in content["cards"].items()
         }
+        for card in self._cards.values():
+            with self._refusing("cards"):
+                GridOptions(channels=card.get("channels") or None, first=card.get("first") or None)
         with self._refusing("view"):
             self._options = GridOptions.from_json(json.dumps(content["view"]))
         with self._refusing("preprocessing"):
@@ -333,6 +336,10 @@ _TEXT_OR_NULL = (lambda value: value is None or isinstance(value, str), "a text 
 _BOOL = (lambda value: isinstance(value, bool), "true or false")
 _TEXTS = (_is_texts, "a list of texts")
 _COUNT = (_is_count, "a whole number from 0")
+_COUNTS = (
+    lambda value: isinstance(value, list) and all(map(_is_count, value)),
+    "a list of whole numbers from 0",
+)
 _TABLE = (lambda value: isinstance(value, dict), "a table of names and values")
 
 _SESSION: _Kinds = {
@@ -359,4 +366,5 @@ _HOW: _Kinds = {
 }
 _CARD: _Kinds = {
     "page": _COUNT, "leaf": _TEXT, "statistics": _BOOL, "filters": _BOOL, "collapsed": _BOOL,
+    "channels": _TEXT, "first": _COUNTS,
 }  # fmt: skip
