@@ -6,6 +6,7 @@ import "./app.css";
 import { columnEdge } from "./columns.js";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, button, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
+import { formerChoices } from "./former.js";
 import { watchKernel } from "./liveness.js";
 import { pointing } from "./pointing.js";
 import { pythonCopy } from "./python_copy.js";
@@ -69,7 +70,7 @@ export function renderApp({ model, el, host }) {
   slots.gallery.after(besideEdge);
   const columns = h("div", { class: "hv-columns" }, side, sideEdge, results);
   const root = h("section", { hv: "app", class: "hv hv-app", "aria-label": "hookviz", "data-state": "idle" },
-    header.el, h("div", { class: "hv-notices" }, notice, alert.place),
+    header.el, h("div", { class: "hv-notices" }, notice, alert.place, formerChoices(model, cleanup, send)),
     columns,
     bar.el, ...dialogs.map((dialog) => dialog.box));
 
