@@ -48,7 +48,7 @@ export function viewBar(change, resize, changeOwn, choices) {
   };
   const more = button("view-more", () => unfold(rare.hidden), { class: "hv-quiet", label: "More of the view" }, icon("sliders"));
   const el = h("div", { hv: "view", class: "hv-views", role: "group", "aria-label": "View" },
-    h("div", { class: "hv-view" }, field("Colours", cmap), field("Scale", scale, range), field("Order", order), size, more,
+    h("div", { class: "hv-view" }, field("Colours", cmap), field("Scale", scale, range), field("Order", order), h("span", { class: "hv-sizes" }, size, more),
       vmin.problem, vmax.problem),
     rare);
   unfold(false);

@@ -494,11 +494,17 @@ export function pointing(root, model, send, cleanup) {
       return;
     }
     const tile = tiles ? tileBox(index, tiles) : [0, 0, wide, high];
+    const seen = inSight(img, root);
     const [left, above, below] = [box.left + (tile[0] / wide) * box.width, box.top + (tile[1] / high) * box.height, box.top + (tile[3] / high) * box.height];
-    const inside = below - frame.top + 5 + readout.offsetHeight < frame.height;
+    // Scrolled away, or below the run bar: there it would say a value over something else.
+    if (below <= seen.top || above >= seen.bottom) {
+      readout.hidden = true;
+      return;
+    }
+    const inside = below - frame.top + 5 + readout.offsetHeight < seen.bottom - frame.top;
     const top = inside ? below - frame.top + 5 : above - frame.top - readout.offsetHeight - 5;
     readout.style.left = `${Math.max(4, Math.min(left - frame.left, frame.width - readout.offsetWidth - 6))}px`;
-    readout.style.top = `${Math.max(4, Math.min(top, frame.height - readout.offsetHeight - 4))}px`;
+    readout.style.top = `${Math.max(4, Math.min(top, seen.bottom - frame.top - readout.offsetHeight - 4))}px`;
   }
 
   // ── the mouse
@@ -687,6 +693,21 @@ function tilesOf(img) {
 function pictureSize(img) {
   const own = (/** @type {string} */ name, /** @type {number} */ natural) => Number(img.getAttribute(name)) || natural || 1;
   return [own("width", img.naturalWidth), own("height", img.naturalHeight)];
+}
+
+/**
+ * The part of the app's height in which an element can be seen, whatever scrolls around it.
+ * @param {Element} element
+ * @param {Element} root
+ */
+function inSight(element, root) {
+  let { top, bottom } = root.getBoundingClientRect();
+  for (let box = element.parentElement; box && box !== root; box = box.parentElement) {
+    if (getComputedStyle(box).overflowY === "visible" || !box.clientHeight) continue;
+    const rect = box.getBoundingClientRect();
+    [top, bottom] = [Math.max(top, rect.top), Math.min(bottom, rect.bottom)];
+  }
+  return { top, bottom };
 }
 
 /** @param {HTMLElement} img */
