@@ -4,7 +4,7 @@
 import "./gallery.css";
 import { Card } from "./gallery_card.js";
 import { viewBar } from "./gallery_view.js";
-import { cardKey, Cleanup, debounce, h, icon, partAlert, setText } from "./kit.js";
+import { cardKey, Cleanup, debounce, h, icon, isDark, partAlert, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -159,16 +159,6 @@ function watchLook(root, list, cleanup, tell) {
   }
   cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
   refresh();
-}
-
-/** Whether the host's page is dark here: by what is painted, as hosts name their themes in many ways. @param {Element} element */
-function isDark(element) {
-  const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  if (!paint) return false;
-  paint.fillStyle = getComputedStyle(element).backgroundColor;
-  paint.fillRect(0, 0, 1, 1);
-  const [red, green, blue, alpha] = paint.getImageData(0, 0, 1, 1).data;
-  return alpha > 0 && 0.2126 * red + 0.7152 * green + 0.0722 * blue < 110;
 }
 
 export default { render: renderGallery };
