@@ -348,10 +348,11 @@ class MapGallery(Part):
         reasons: list[RenderError] = []
         first = self.current
         for card in sorted(self.shown_cards, key=lambda card: card is not first):
-            if card.statistics or card.filters or card.channels:
+            if card.statistics or card.filters:
                 continue  # statistics are of all channels, filters of the weights
+            plain = replace(card, channels="", first=[])  # the choice is for all layers
             with contextlib.suppress(RenderError):  # it could not be drawn before either
-                painted = self._painted(card, options.replace(page=0))
+                painted = self._painted(plain, options.replace(page=0))
                 if painted is None or painted.refusal is None:
                     return
                 reasons.append(painted.refusal)
