@@ -330,7 +330,8 @@ class MapGallery(Part):
         try:
             wanted = changed_options(self.options, changes, self._range)
             if FOR_SOME_LAYERS.keys() & changes and wanted != self.options:
-                self._refuse_what_no_card_can(wanted)
+                others = {n: v for n, v in FOR_SOME_LAYERS.items() if n not in changes}
+                self._refuse_what_no_card_can(wanted, wanted.replace(**others))
             self.options = wanted
         except RenderError as error:
             refusal = error
@@ -343,19 +344,26 @@ class MapGallery(Part):
         else:
             self.show_problem(refusal, field=next(iter(changes), ""))
 
-    def _refuse_what_no_card_can(self, options: GridOptions) -> None:
-        """Raises the current card's reason where no shown card can follow the options in full."""
+    def _refuse_what_no_card_can(self, options: GridOptions, alone: GridOptions) -> None:
+        """Raises the current card's reason where no shown card can follow a choice.
+
+        Args:
+            options: The view with it.
+            alone: The same without what was chosen before for some layers, which may be what a
+                card cannot follow.
+        """
         reasons: list[RenderError] = []
-        first = self.current
-        for card in sorted(self.shown_cards, key=lambda card: card is not first):
-            if card.statistics or card.filters:
-                continue  # statistics are of all channels, filters of the weights
-            plain = replace(card, channels="", first=[])  # the choice is for all layers
-            with contextlib.suppress(RenderError):  # it could not be drawn before either
-                painted = self._painted(plain, options.replace(page=0))
-                if painted is None or painted.refusal is None:
-                    return
-                reasons.append(painted.refusal)
+        # Statistics are of all channels, filters of the weights.
+        cards = [c for c in self.shown_cards if not (c.statistics or c.filters)]
+        for tried in dict.fromkeys((options, alone)):
+            reasons = []
+            for card in sorted(cards, key=lambda card: card is not self.current):
+                plain = replace(card, channels="", first=[])  # the choice is for all layers
+                with contextlib.suppress(RenderError):  # it could not be drawn before either
+                    painted = self._painted(plain, tried.replace(page=0))
+                    if painted is None or painted.refusal is None:
+                        return
+                    reasons.append(painted.refusal)
         if reasons:
             raise reasons[0]
 

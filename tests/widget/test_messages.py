@@ -368,6 +368,18 @@ class TestViewChoices:
         assert notes["conv#1"] is None
         assert notes["dead#1"]["code"] == "all-dead"
 
+    def test_a_choice_is_not_refused_for_an_earlier_one(self, opened: Any) -> None:
+        app, page, _ = opened
+        self.view(page, overlay=True)
+        for key in ("conv", "few", "dead"):
+            page.say(3, {"type": "statistics", "key": f"{key}#1", "on": True})
+        self.view(page, channels="0")  # vectors alone are left, which no overlay goes with
+        assert app.gallery.alert == {}
+        assert page.states[3]["view"]["channels"] == "0" == app.options.channels
+        self.view(page, channels="64")
+        assert app.gallery.alert["code"] == "no-such-channel"
+        self.view(page, channels="", overlay=False)
+
     def test_a_page_beyond_the_last_is_the_last(self, opened: Any) -> None:
         app, page, notes = opened
         self.view(page, per_page=2)
