@@ -31,6 +31,8 @@ class App(Protocol):
     export_result: Any
     pin: Any
     channel: Any
+    cell: str
+    former: Any
     region: Any
     centers: Any
     photo: Any

@@ -40,6 +40,7 @@ _BINS = 64
 _PLACES = 6
 _INPUTS = 12
 _KERNELS = 32
+_FILTERS_WIDE = 340  # pixels of the page
 _CROP = 96  # pixels of a crop's longer side
 _THUMBNAIL = 96
 _FAR = 5  # strongest places lie at least a fifth of the map apart
@@ -345,7 +346,7 @@ class ChannelPage(Panel):
         ratio = min(3.0, max(1.0, ratio))
         with self.app.lock:
             self._look = {
-                "width": min(2000, max(200, int(width * ratio))),
+                "width": int(min(_FILTERS_WIDE, max(200, width)) * ratio),
                 "dpi": 100.0 * ratio,
                 "style": "dark" if style == "dark" else "light",
             }
