@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hookviz.run import Run
 
 
-def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--weights and --device, the same for every command that loads a model."""
     command = click.option(
         "--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu."
@@ -78,7 +78,7 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
 
 @click.command(cls=SentenceCommand)
 @click.argument("model")
-@_model_options
+@model_options
 @click.option(
     "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
 )
@@ -164,10 +164,11 @@ def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
-    return _model_options(command)
+    return model_options(command)
 
 
-def _selected(layers: tuple[str, ...], model: str) -> list[str]:
+def selected(layers: tuple[str, ...], model: str) -> list[str]:
+    """The layers named on the command line; none is an error."""
     if not layers:
         raise HookvizError(
             "No layer was named.",
@@ -237,7 +238,7 @@ def maps(
     from hookviz.images import read_image
     from hookviz.render import GridOptions, parse_channels
 
-    names = _selected(layers, model)
+    names = selected(layers, model)
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
@@ -296,7 +297,7 @@ def filters(
     from hookviz.render import GridOptions
     from hookviz.run import facts_of, layer_weights
 
-    names = _selected(layers, model)
+    names = selected(layers, model)
     options = GridOptions().replace(**drawing)
     loaded = load(model, weights, device)
     records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]
@@ -309,7 +310,7 @@ def filters(
 @click.option("--model", help="The model; the one that the file names if not given.")
 def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz.comparison import reproduce as draw_again
+    from hookviz._reproduce import reproduce as draw_again
 
     try:
         outcome = draw_again(png, model=model, image=None if image is None else image_source(image))
