@@ -213,7 +213,7 @@ function makeTray(model, cleanup, send) {
 
 /** @param {(message: any) => void} send */
 function makeTable(send) {
-  const heads = ["Layer", "Verdict", "Largest difference", "Mean", "Cosine", "Correlation", "Shape"];
+  const heads = ["Layer", "Verdict", "Largest diff.", "Mean diff.", "Cosine", "Correlation", "Shape"];
   const body = h("tbody");
   const el = h("div", { hv: "compare-layers", class: "hv-compare-layers" },
     h("table", { "aria-label": "Layers in order of execution" }, h("thead", {}, h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)))), body));
