@@ -19,7 +19,7 @@ from hookviz.widget._part import Handlers
 from hookviz.widget._worker import Cancelled
 
 _CLASSES = 12
-_WIDEST = 900
+_WIDEST = 520
 _LIKELIEST = "the likeliest class"
 
 
@@ -61,8 +61,8 @@ class ExplainImage(Panel):
     def refresh(self) -> None:
         """See `Panel`."""
         with self.app.lock:
-            explained = self._explanation
-            if explained is not None and explained.model is not self.app.model:
+            explained, model = self._explanation, self.app.model
+            if explained and (model is None or explained.model.module is not model.module):
                 self._explanation, self.found = None, {}
             elif self.found:
                 stale = explained is not None and explained.image is not self.app.image
@@ -108,7 +108,7 @@ class ExplainImage(Panel):
             self.method = method
             self.refresh()
 
-    def _explain(self, target: str = "", options: dict[str, Any] | None = None) -> None:
+    def _explain(self, options: dict[str, Any], target: str = "") -> None:
         """Starts an explanation; what does not suit is said at its field."""
         app, method = self.app, self._chosen
         app.clear_problem()
@@ -117,7 +117,7 @@ class ExplainImage(Panel):
             raise HookvizError(why_not)
         try:
             settings = method.settings(
-                {name: _value(name, str(text)) for name, text in (options or {}).items() if text}
+                {name: _value(name, str(text)) for name, text in options.items() if text}
             )
         except HookvizError as error:
             self.show_problem(error, field="options")
@@ -194,7 +194,7 @@ class ExplainImage(Panel):
         self.found = {
             "title": f"{explained.method.title} ({explained.method.paper})",
             "targets": [
-                f"{name}: {score:.6g}"
+                f"{name}: {number_text(score)}"
                 for name, score in zip(explained.targets, explained.scores, strict=True)
             ],
             "seconds": round(explained.seconds, 2),
