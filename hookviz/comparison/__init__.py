@@ -14,9 +14,16 @@ from hookviz.comparison._comparison import Comparison
 from hookviz.comparison._layers import LayerDifference
 from hookviz.comparison._match import MatchedBy
 from hookviz.comparison._reproduce import reproduce
-from hookviz.comparison._sides import side_of
+from hookviz.comparison._sides import KeptSide, side_of
 
-__all__ = ["Comparison", "LayerDifference", "MatchedBy", "compare", "reproduce"]
+__all__ = [
+    "Comparison",
+    "KeptSide",
+    "LayerDifference",
+    "MatchedBy",
+    "compare",
+    "reproduce",
+]
 
 
 def compare(
@@ -36,7 +43,7 @@ def compare(
         a: One of
 
             - a `Run`;
-            - an `Activation`, several, or a `Capture` (of edits, of one call of a layer, …);
+            - an `Activation`, several, a `KeptSide`, or a `Capture` (of edits, of one call, …);
             - the folder of an export with raw values (``run.export(what="values")``), which is
               read layer by layer, so that two large models need not be there at once;
             - a pair (model, image), with anything that `feature_maps` takes, or a function that

@@ -115,13 +115,14 @@ class HeldSide(Side):
 
 
 class KeptSide(HeldSide):
-    """The records of the layers asked for, without the model that gave them.
+    """Records that outlive the model that gave them, with what is to be said of them.
 
     Args:
-        records: In order of execution.
-        words: See `Side`.
-        input_size: See `Side`.
+        records: In order of execution; not copied. All of them are compared.
+        words: What they are, for people: model, image, device, dtype.
+        input_size: (height, width) of what the network saw, in pixels; None where that is unknown.
         facts: What files say of them; None where no file will be written.
+        device: Where the model ran, where that is not the device of the tensors.
     """
 
     def __init__(
@@ -130,9 +131,11 @@ class KeptSide(HeldSide):
         words: str,
         input_size: tuple[int, int] | None,
         facts: RunFacts | None,
+        device: str = "",
     ) -> None:
         super().__init__(records)
-        self.words, self.input_size, self._facts = words, input_size, facts
+        self.words, self.input_size, self.device = words, input_size, device
+        self._facts = facts
 
     def records(self, layers: Any) -> tuple[Activation, ...]:  # noqa: ARG002 - as the others
         return self._records

@@ -5,11 +5,11 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
+from hookviz.render import _attention, _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
 from hookviz.render._arrange import arrange
 from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
-from hookviz.render._comparison import ActivationPair, on_one_grid
+from hookviz.render._comparison import ActivationPair, difference, on_one_grid
 from hookviz.render._draw import (
     FOR_SOME_LAYERS,
     Drawing,
@@ -50,6 +50,7 @@ __all__ = [
     "choose_cmap",
     "color_table",
     "dead_sentence",
+    "difference",
     "draw",
     "extents",
     "feature_grid",

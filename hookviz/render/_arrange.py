@@ -41,6 +41,8 @@ class Arranged:
         part: "window", "proposal" or the like where one sample holds a part of the image; else "".
         order: How channels are ordered where nothing else is asked for.
         rgb: Whether the maps are (C, 3, H, W), each a color image.
+        mark: (row, column) of a place that is outlined in every map; None for none.
+        absent: What NaN stands for where it stands for no value of the tensor; "" where it is one.
         beside: Further maps of the same channels, each (C, H, W), drawn before each map.
     """
 
@@ -55,6 +57,8 @@ class Arranged:
     part: str = ""
     order: str = "index"
     rgb: bool = False
+    mark: tuple[int, int] | None = None
+    absent: str = ""
     beside: tuple[Tensor, ...] = ()
 
     @property

@@ -129,16 +129,30 @@ def on_one_grid(a: Arranged, b: Arranged) -> tuple[Tensor, Tensor, str]:
     )
 
 
-def _difference(a: Tensor, b: Tensor, *, relative: bool) -> Tensor:
-    """The difference b − a; values that are alike, infinities too, differ by 0."""
+def difference(a: Tensor, b: Tensor, *, relative: bool = False) -> Tensor:
+    """The difference b − a as figures show it; values that are alike, infinities too, differ by 0.
+
+    Args:
+        a: Of any shape.
+        b: Of the same shape, on the same device.
+        relative: As a share of the larger magnitude of the two values, −2 to 2; NaN where one of
+            them alone is infinite.
+
+    Returns:
+        A new tensor, float32 where both are of at most so many digits, else float64.
+
+    Examples:
+        >>> difference(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([3.0, 0.0, -2.0]))
+        tensor([ 2.,  0., -4.])
+        >>> difference(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([2.0, 0.0, -2.0]), relative=True)
+        tensor([ 0.5000,  0.0000, -2.0000])
+    """
     narrow = all(t.dtype in (torch.float32, torch.float16, torch.bfloat16) for t in (a, b))
     one, other = (t.float() if narrow else widened(t) for t in (a, b))
-    difference = torch.where(one == other, 0.0, other - one)
+    apart = torch.where(one == other, 0.0, other - one)
     if relative:
-        difference = torch.where(
-            difference == 0, difference, difference / torch.maximum(one.abs(), other.abs())
-        )
-    return difference
+        apart = torch.where(apart == 0, apart, apart / torch.maximum(one.abs(), other.abs()))
+    return apart
 
 
 def _arrange(record: Activation, options: GridOptions) -> Arranged:
@@ -154,7 +168,7 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
     return replace(
         one,
         kind="comparison" if a[0].numel() > 1 else "comparison-bars",
-        maps=_difference(a, b, relative=options.relative),
+        maps=difference(a, b, relative=options.relative),
         beside=(a, b),
         apart=None,
         notes=tuple(n for n in notes if n),

@@ -21,7 +21,7 @@ from hookviz.render._kinds import KINDS, FigureKind
 from hookviz.render._levels import Scaling, scaling
 from hookviz.render._measure import Extents, extents
 from hookviz.render._options import DrawingOptions, GridOptions, one_of, parse_channels
-from hookviz.render._palette import ColorTable, choose_cmap, color_table
+from hookviz.render._palette import ColorTable, choose_cmap, color_table, palette
 
 Made = TypeVar("Made")
 
@@ -32,6 +32,7 @@ FOR_SOME_LAYERS: dict[str, Any] = {
     "first": None,
     "hide_dead": False,
     "order": "index",
+    "query": None,
 }
 """Options that only some layers can follow, with the value that all can."""
 
@@ -68,8 +69,8 @@ class Drawing:
         page: Which page, from 0.
         pages: How many there are.
         total: Channels chosen, over all pages.
-        kind: Name of the figure kind: "maps", "tokens", "volume", "signal", "attention", "bars",
-            "statistics" or "filters".
+        kind: Name of the figure kind: "maps", "tokens", "volume", "signal", "attention",
+            "attention-map", "bars", "statistics" or "filters".
         scale: The sentence on the figure.
         vmin: Value of the first color; None where each channel has its own.
         vmax: Value of the last color; None likewise.
@@ -196,7 +197,8 @@ class Subject:
             return color_table("gray")
         options = self.options
         symmetric = self.scaling.symmetric
-        return color_table(choose_cmap(options.cmap, options.style, symmetric=symmetric))
+        table = color_table(choose_cmap(options.cmap, options.style, symmetric=symmetric))
+        return table.receding(palette(options.style)) if self.arranged.absent else table
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:

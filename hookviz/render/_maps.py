@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -100,7 +101,7 @@ def draw_maps(subject: Subject) -> Drawing:
         "" if behind is None else f"laid over the input at {100 * options.opacity:.0f} %",
         pixel_sentence(subject, grid),
     )
-    legend = legend_of(subject.extents, scale, subject.table)
+    legend = legend_of(subject.extents, scale, subject.table, arranged.absent)
     sheet.open(sentences, max(grid.shape[0], height), legend)
     left, top = sheet.margin + aside + numbers, sheet.top
     mosaic = _mosaic(subject, grid, sheet.palette)
@@ -356,6 +357,8 @@ def _mosaic(subject: Subject, grid: TileGrid, colors: Palette) -> NDArray[np.uin
         tiles = _overlaid(tiles, background, subject.options.opacity)
     canvas = blank(grid, colors)
     compose(tiles, grid, canvas)
+    if arranged.mark is not None:
+        _outline(canvas, grid, arranged.mark, subject.size)
     if arranged.apart is not None:
         apart = take(arranged.apart, channels)[:, None, :]
         cells = colored(*to_levels(apart, low, high, flagged=subject.flagged), table)
@@ -364,6 +367,26 @@ def _mosaic(subject: Subject, grid: TileGrid, colors: Palette) -> NDArray[np.uin
         cells = cells.repeat(tall, axis=1).repeat(wide, axis=2)
         compose(cells, replace(grid, scale=(0, 0)), canvas, top=grid.head)
     return canvas.view(np.uint8).reshape(*canvas.shape, 4)
+
+
+def _outline(
+    canvas: NDArray[np.uint32], grid: TileGrid, place: tuple[int, int], size: tuple[int, int]
+) -> None:
+    """A black and a white line around one place of every map, seen on any color."""
+    ends = []
+    for at, count, pixels in zip(place, size, grid.size, strict=True):
+        first, last = at * pixels // count, -(-(at + 1) * pixels // count)
+        ends.append((max(0, first - 2), min(pixels, last + 2)))
+    (top, bottom), (left, right) = ends
+    for position in range(grid.count):
+        y, x = grid.origin(position)
+        for inset, color in enumerate(("white", "black")):
+            part = canvas[
+                y + top + inset : y + bottom - inset, x + left + inset : x + right - inset
+            ]
+            packed_ = packed_color(to_rgba(color))
+            part[[0, -1]] = packed_
+            part[:, [0, -1]] = packed_
 
 
 def blank(grid: TileGrid, colors: Palette) -> NDArray[np.uint32]:

@@ -28,6 +28,8 @@ Axes = Literal[
 Style = Literal["light", "dark"]
 Shrink = Literal["mean", "nearest"]
 Colors = Literal["sum", "max", "each"]
+Heads = Literal["each", "mean"]
+Query = int | str | tuple[int, int] | None
 ComparisonSide = Literal["all", "a", "b", "difference"]
 
 SCALES: tuple[str, ...] = get_args(Scale)
@@ -67,6 +69,8 @@ class DrawingOptions(TypedDict, total=False):
     side: ComparisonSide
     signed: bool | None
     colors: Colors
+    query: Query
+    heads: Heads
     style: Style | None
     width: int
     dpi: float
@@ -129,6 +133,10 @@ class GridOptions:
             the method's paper has it.
         colors: Attributions of the network's input only: "sum" over its color channels, "max" is
             the largest magnitude among them, "each" draws them one by one.
+        query: Attention only: whose attention is drawn: "class" (the class token), a patch as
+            (row, column), a token's number, or "all" for the matrix of all queries; None is the
+            class token where there is one, else the middle patch.
+        heads: Attention only: "each" head, or their "mean".
         style: "light" or "dark", which pin every color and the font; None follows
             matplotlib's rcParams.
         width: Width of the figure in pixels.
@@ -179,6 +187,8 @@ class GridOptions:
     side: ComparisonSide = "all"
     signed: bool | None = None
     colors: Colors = "sum"
+    query: Query = None
+    heads: Heads = "each"
     style: Style | None = None
     width: int = 1200
     dpi: float = 100.0
@@ -382,6 +392,14 @@ def one_of(name: str, value: Any, legal: Iterable[str | None]) -> Any:
     return value
 
 
+def _query(name: str, value: Any) -> Query:
+    if isinstance(value, str):
+        return cast("str", one_of(name, value, ("class", "all")))
+    if isinstance(value, Sequence):
+        return _pair(whole, name, value)
+    return whole(name, value)
+
+
 def _signed(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise RenderError(f"{name} is {value!r}; legal are True, False and None.")
@@ -446,6 +464,8 @@ _CHECKS: tuple[tuple[Callable[[str, Any], Any], tuple[str, ...]], ...] = (
     (partial(one_of, legal=AXES), ("axes",)),
     (partial(one_of, legal=get_args(Shrink)), ("shrink",)),
     (partial(one_of, legal=get_args(Colors)), ("colors",)),
+    (partial(one_of, legal=get_args(Heads)), ("heads",)),
+    (_query, ("query",)),
     (partial(one_of, legal=get_args(ComparisonSide)), ("side",)),
     (partial(one_of, legal=(None, *get_args(Style))), ("style",)),
     (_signed, ("signed",)),

@@ -84,6 +84,12 @@ class ColorTable:
         red, green, blue = (int(part) / 255 for part in self.flags[flag])
         return red, green, blue, 1.0
 
+    def receding(self, page: Palette) -> ColorTable:
+        """The same where NaN is no value: it takes the page's faint color."""
+        flags = self.flags.copy()
+        flags[Flag.NAN] = np.round(np.array(page.faint[:3]) * 255)
+        return replace(self, flags=flags)
+
 
 @lru_cache(maxsize=64)
 def color_table(name: str) -> ColorTable:

@@ -287,8 +287,15 @@ def dead_sentence(subject: Subject) -> str:
     return ", ".join(parts)
 
 
-def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
-    """The colors of what has no place on the colorbar, with counts over the layer's sample."""
+def legend_of(found: Extents, scale: Scaling, table: ColorTable, absent: str = "") -> Legend:
+    """The colors of what has no place on the colorbar, with counts over the layer's sample.
+
+    Args:
+        found: The layer's extents.
+        scale: Its scale.
+        table: Its colors.
+        absent: What NaN is called where it stands for no value.
+    """
     counts = {
         Flag.NAN: int(found.nan.sum()),
         Flag.POSINF: int(found.posinf.sum()),
@@ -297,7 +304,9 @@ def legend_of(found: Extents, scale: Scaling, table: ColorTable) -> Legend:
         Flag.ABOVE: scale.above,
     }
     return [
-        (table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
+        (table.color_of(flag), f"{absent}: {counted(count, 'place')}")
+        if flag is Flag.NAN and absent
+        else (table.color_of(flag), f"{flag.label}: {counted(count, 'value')}")
         for flag, count in counts.items()
         if count
     ]

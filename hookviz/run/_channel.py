@@ -146,7 +146,9 @@ def _statistics_of(
     if activation.tensor.is_inference():  # has no count of changes
         return channel_statistics(activation, options, facts=facts)
     changes = activation.tensor._version  # noqa: SLF001  # torch offers no other way
-    key = (options.sample, options.frame, options.axes, options.grid, size, changes)
+    key = (
+        options.sample, options.frame, options.axes, options.grid, options.query, size, changes,
+    )  # fmt: skip
     kept = _NUMBERS.setdefault(activation, {})
     if key not in kept:
         kept[key] = channel_statistics(activation, options, facts=facts)

@@ -27,6 +27,7 @@ class RunChoices(TypedDict, total=False):
 
     edits: Iterable[Edit]
     inputs: bool
+    attention: bool
     stop_early: bool
     transform: Callable[[Tensor], Tensor] | None
     on_activation: Callable[[Activation], None] | None
@@ -59,6 +60,7 @@ def run_model(
     preprocess: Preprocessing | Callable[..., Any] | None = None,
     edits: Iterable[Edit] = (),
     inputs: bool = False,
+    attention: bool = False,
     stop_early: bool = False,
     transform: Callable[[Tensor], Tensor] | None = None,
     on_activation: Callable[[Activation], None] | None = None,
@@ -84,6 +86,8 @@ def run_model(
             other edit of outputs and inputs. What a layer answers is kept as the edits left it.
             The run, its figures and files say that it was edited.
         inputs: Also keep what the layers received.
+        attention: Also keep the attention probabilities of the layers and of all in them, see
+            `hookviz.Capture`; ``run.figure(layer, kind="attention")`` draws where a query looks.
         stop_early: End the forward after the last asked layer; there are no predictions then.
         transform: Applied to each tensor inside the hook, see `hookviz.Capture`.
         on_activation: Called with each activation as soon as it is there and its axes are known:
@@ -138,6 +142,7 @@ def run_model(
         layers,
         stop_early=bool(stop_early),
         on_activation=None if on_activation is None else arrived,
+        attention=attention,
         **settings,
     )
     with undisturbed(model.device):

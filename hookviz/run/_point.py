@@ -215,7 +215,9 @@ def _maps_of(run: Run, activation: Activation, options: GridOptions) -> _Maps:
     from hookviz.render import arrange
 
     kept = _MAPS.setdefault(activation, {})
-    key = (options.sample, options.frame, options.axes, options.grid)
+    key = (options.sample, options.frame, options.axes, options.grid, options.query)
+    if activation.kind == "attention" and options.heads != "each":
+        raise LayerError(f"heads is {options.heads!r}; values are those of each head.")
     if key in kept:
         return kept[key]
     size = (int(run.input.tensor.shape[-2]), int(run.input.tensor.shape[-1]))
@@ -261,7 +263,10 @@ def check_index(layer: str, noun: str, index: Any, count: int) -> int:
 
 
 def read_values(tensor: Tensor, positions: Tensor) -> Tensor:
-    """Values at positions of a flattened tensor, a copy in its dtype."""
+    """Values at positions of a flattened tensor, a copy in its dtype; NaN at position −1."""
+    if bool((positions < 0).any()):  # of attention, which has no values outside a window
+        found = read_values(tensor, positions.clamp(min=0))
+        return found.masked_fill((positions < 0).to(found.device), torch.nan)
     plain = dense(tensor)
     at = [i.to(plain.device) for i in torch.unravel_index(positions, plain.shape)]
     try:

@@ -90,8 +90,8 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position; may be left out where
                 there is only one.
-            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
-                layer's filters.
+            kind: "output", "input", "attention", "output_gradient", "input_gradient", or "weight"
+                for the layer's filters.
 
         Returns:
             The activation itself, not a copy; weights are copied.
@@ -136,8 +136,8 @@ class Run:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
-                layer's filters.
+            kind: "output", "input", "attention", "output_gradient", "input_gradient", or "weight"
+                for the layer's filters.
             options: How to draw; the defaults where None.
 
         Returns:
@@ -168,8 +168,8 @@ class Run:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
             leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient", "input_gradient", or "weight" for the
-                layer's filters.
+            kind: "output", "input", "attention", "output_gradient", "input_gradient", or "weight"
+                for the layer's filters.
             **options: Fields of `hookviz.render.GridOptions`: ``page``, ``cmap``, ``scale`` …
 
         Returns:

@@ -100,6 +100,8 @@ class AxesTrial:
 
     def _before(self, activation: Activation) -> KnownAxes:
         """What is known without a trial."""
+        if activation.axes is not None:
+            return activation.axes
         batch = int(self._tensor.shape[0])
         shape = _shape(activation)
         if not shape or shape[0] == batch:
@@ -108,6 +110,11 @@ class AxesTrial:
         return KnownAxes(batch, _leading(shape[0], around, batch * self._frames))
 
     def _in_doubt(self, activation: Activation, known: KnownAxes) -> bool:
+        if activation.kind == "attention":
+            if len(_shape(activation)) != 4:  # a transform made something else of it
+                return False
+            tokens = candidates(_shape_of_tokens(activation), self._size, self._frames)
+            return known.windows is None and next(tokens, None) is not None
         hints = Hints(activation.module_type, activation.layer, self._size, known=known)
         try:
             return bool(read_axes(_shape(activation), hints=hints).doubt)
@@ -139,7 +146,10 @@ class AxesTrial:
                 found[key] = (tuple(before.shape), verdict)
         for activation in doubtful:
             key = _short(activation)
-            verdict = _settled(key, _shape(activation), found)
+            shape = _shape(activation)
+            if activation.kind == "attention":
+                shape = _shape_of_tokens(activation)
+            verdict = _settled(key, shape, found)
             differs = key in same and _differ(activation.tensor, same[key])
             known = replace(self._before(activation), random=differs, **verdict._asdict())
             self._kept[self._key(activation)] = known
@@ -163,6 +173,11 @@ def _short(a: Activation) -> _Key:
 def _shape(a: Activation) -> tuple[int, ...]:
     """The tensor's shape; () for a nested tensor, which has none."""
     return () if a.tensor.is_nested else tuple(a.tensor.shape)
+
+
+def _shape_of_tokens(a: Activation) -> tuple[int, ...]:
+    """(N, T, D) of the tokens that an attention's keys are, D unknown."""
+    return (a.shape[0], a.shape[3], 0)
 
 
 def _enclosing(layer: str) -> Iterator[str]:

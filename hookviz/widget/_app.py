@@ -7,7 +7,7 @@ renders its traits, and the class in ``PANELS`` of _explorer.py. The page makes 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from hookviz.run import Run
@@ -57,6 +57,7 @@ class App(Protocol):
     def take_run(self, run: Run) -> None: ...
     def ask_large(self, question: str) -> None: ...
     def swap_model(self, model: Any) -> None: ...
+    def compare(self, *runs: Run, titles: Sequence[str] = ()) -> None: ...
     def send(self, content: Any, buffers: Any = None) -> None: ...
     def show_problem(
         self, error: BaseException, *, action: dict[str, str] | None = None, field: str = ""
@@ -85,3 +86,7 @@ class Panel(Part):
     def refresh(self) -> None:
         """Publishes what the page shows; called when model, results or the card in use changed."""
         raise NotImplementedError
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - for others
+        """Waits until nothing of it is under way; False where that takes longer."""
+        return True

@@ -194,7 +194,7 @@ class ExplainImage(Panel):
         self.found = {
             "title": f"{explained.method.title} ({explained.method.paper})",
             "targets": [
-                f"{name}: {number_text(score)}"
+                f"{name}: {_number(score)}"
                 for name, score in zip(explained.targets, explained.scores, strict=True)
             ],
             "seconds": round(explained.seconds, 2),
@@ -265,3 +265,7 @@ def _value(name: str, text: str) -> Any:
 
 def _time_text(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}".replace("-", "−")

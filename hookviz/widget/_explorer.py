@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import traitlets
 from traitlets import TraitType
 
 from hookviz.capture import select_layers
+from hookviz.comparison import Comparison
 from hookviz.errors import ExportError, RunCancelled
 from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel, load_model
@@ -27,6 +28,7 @@ from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
 from hookviz.widget._choosing import Choosing, available_devices
+from hookviz.widget._compare import CompareRuns
 from hookviz.widget._explain import ExplainImage
 from hookviz.widget._exporting import Exporting
 from hookviz.widget._image_input import ImageInput
@@ -41,7 +43,7 @@ from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (InspectPlace, ExplainImage, AboutLayer)
+PANELS: tuple[type[Panel], ...] = (InspectPlace, CompareRuns, ExplainImage, AboutLayer)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5
@@ -197,7 +199,7 @@ class Explorer(Part):
         """Waits until images are read, no job is going and the grids near the screen are drawn.
 
         Args:
-            timeout: Seconds for each of the three.
+            timeout: Seconds for each of these.
 
         Returns:
             Whether that came about.
@@ -206,7 +208,9 @@ class Explorer(Part):
             KeyboardInterrupt: The kernel was interrupted; the job that was going is cancelled.
         """
         try:
-            return all(part.wait(timeout) for part in (self.image_input, self.jobs, self.gallery))
+            waits = [part.wait for part in (self.image_input, self.jobs, self.gallery)]
+            waits += [panel.wait for panel in self._panels]
+            return all(wait(timeout) for wait in waits)
         except KeyboardInterrupt:
             self.cancel()
             raise
@@ -220,6 +224,27 @@ class Explorer(Part):
         if self.run is None:
             raise ExportError("There is nothing to export.", remedy="Run the model first.")
         return self.run.export(folder, **{"options": self.options, **options})
+
+    def compare(self, *runs: Run, titles: Sequence[str] = ()) -> None:
+        """Shows runs side by side in Compare; the first is the reference.
+
+        Args:
+            *runs: Two or more, of any models and photos.
+            titles: What sets each apart, for example ("before", "after").
+
+        Raises:
+            HookvizError: They are fewer than two, or too large to be kept together.
+        """
+        self._compare.show(*runs, titles=titles)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What Compare shows, as `hookviz.compare` gives it; None where nothing is compared."""
+        return self._compare.comparison
+
+    @property
+    def _compare(self) -> CompareRuns:
+        return next(panel for panel in self._panels if isinstance(panel, CompareRuns))
 
     def as_python(self) -> str:
         """The source of one cell that gives the same figures without the app.
@@ -266,7 +291,7 @@ class Explorer(Part):
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
         self.gallery.observe(self.refresh_panels, "current_key")
-        self.observe(self.refresh_panels, ["pin", "region"])
+        self.observe(self.refresh_panels, ["pin", "region", "run"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])

@@ -165,7 +165,7 @@ class PaintBox:
             "width": width,
             "height": height,
             "scale": drawing.scale,
-            "bar": _bar(drawing),
+            "bar": bar_of(drawing),
             "tiles": tiles_of(drawing, activation),
             "alt": f"{title}: {drawing.kind}, page {drawing.page + 1} of {drawing.pages}. "
             f"{drawing.scale}",
@@ -205,7 +205,7 @@ class PaintBox:
         }
 
 
-def _bar(drawing: Drawing) -> dict[str, Any]:
+def bar_of(drawing: Drawing) -> dict[str, Any]:
     """The colorbar of a page that stands in its card's head; {} where there is no one scale."""
     if not drawing.options.bare or not drawing.places or drawing.cmap in ("", "RGB"):
         return {}

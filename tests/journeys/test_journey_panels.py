@@ -63,6 +63,14 @@ def test_explain_by_keyboard_in_both_themes(
     lab.page.keyboard.press("Enter")
     expect(app.part("explain-problem")).to_contain_text("features.29")
     expect(figures).to_have_count(2)
+    # Drawn anew for the theme: dark at its corner.
     lab.theme("dark")
+    corner = """img => { const c = document.createElement("canvas").getContext("2d");
+        c.drawImage(img, 0, 0); return c.getImageData(2, 2, 1, 1).data[0]; }"""
+    for _ in range(100):
+        if figures.first.is_visible() and figures.first.evaluate(corner) < 60:
+            break
+        lab.page.wait_for_timeout(100)
+    assert figures.first.evaluate(corner) < 60
     lab.screenshot("panel_explain_dark")
     assert lab.axe(axe_source, '[data-hv="app"]') == []

@@ -63,13 +63,17 @@ def test_the_panel_holds_what_explain_gives(ready: Any, model: LoadedModel) -> N
     assert (panel.alert, app.alert) == ({}, {}), app.status
     expected = hookviz.explain(model, sample_image(), ["conv"], target="dog")
     assert torch.equal(panel.explanation.map("conv"), expected.map("conv"))
-    assert panel.found["targets"] == [f"{expected.targets[0]}: {expected.scores[0]:.6g}"]
+    assert panel.found["targets"] == [
+        f"{expected.targets[0]}: {expected.scores[0]:.6g}".replace("-", "−")
+    ]
     assert panel.found["stale"] is False
     message, buffers = page.last("figures")
     assert message["ratio"] == 1
     picture = Image.open(io.BytesIO(buffers[0]))
-    assert picture.width == 600
-    assert [figure["label"] for figure in panel.found["figures"]] == ["conv: Grad-CAM of class 2 (dog)"]
+    assert picture.width == 520
+    assert [figure["label"] for figure in panel.found["figures"]] == [
+        "conv: Grad-CAM of class 2 (dog)"
+    ]
 
 
 def test_the_input_is_explained_without_a_ticked_layer(ready: Any) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from hookviz.activation import Activation
 from hookviz.images import sample_image
 from hookviz.models import LoadedModel
+from hookviz.widget import _kept_runs as kept_runs
 from hookviz.widget import _painting as painting
 from hookviz.widget import _results as results
 from hookviz.widget import explore
@@ -166,7 +167,10 @@ def test_a_closed_app_whose_model_is_gone_comes_back_without_it() -> None:
     app.close()
 
 
-def test_an_older_run_goes_with_the_next_and_with_image_and_model(model: LoadedModel) -> None:
+def test_an_older_run_goes_with_the_next_and_with_image_and_model(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_runs, "KEPT_BYTES", 0)  # see test_compare_panel.py for these
     app = explore(model, sample_image(), ["conv", "fc"], run=False)
     app.gallery._take_look(300)
     run(app)

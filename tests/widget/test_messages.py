@@ -16,6 +16,7 @@ from hookviz.errors import HookvizError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.models import LoadedModel
 from hookviz.widget import Explorer, explore
+from hookviz.widget._explorer import PANELS
 from hookviz.widget._messages import arguments_of
 from hookviz.widget._part import Part
 
@@ -132,7 +133,11 @@ def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"type": st.just(kind), **fields})
 
 
-# By widget: the app, the tree, the image input, the gallery.
+COMPARE = 4 + [panel.title for panel in PANELS].index("Compare")
+RUNS = st.lists(st.sampled_from(["1", "2", "3", "4", "99", ""]), max_size=4)
+PLACE = {"channel": st.integers(-1, 6), "y": st.integers(-1, 12), "x": st.integers(-1, 12)}
+
+# By widget: the app, the tree, the image input, the gallery, Compare.
 MESSAGES = {
     0: st.one_of(
         message("auto", on=st.one_of(st.booleans(), JSON)),
@@ -174,6 +179,24 @@ MESSAGES = {
         message("near", keys=JSON),
         message("current", key=KEYS),
     ),
+    COMPARE: st.one_of(
+        message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
+        message("compare", keys=RUNS),
+        message("compare", keys=RUNS),
+        message("compare", keys=JSON),
+        message("calls", key=st.sampled_from(["1", "2", ""]), layer=TEXTS),
+        message("forget", key=st.sampled_from(["1", "2", "99"])),
+        message("against", number=st.one_of(st.integers(-1, 4), JSON)),
+        message("layer", index=st.one_of(st.integers(-2, 9), JSON)),
+        message("page", page=st.one_of(st.integers(-2, 9), JSON)),
+        message("scale", scale=st.sampled_from(["auto", "full", "fixed", ""])),
+        message("point", ask=JSON, version=JSON, **PLACE),
+        message("pin", **PLACE),
+        message("export", everything=st.sampled_from([None, "yes", 2]), folder=JSON),
+        message("thumbnails"),
+        message("unpin"),
+        message("close"),
+    ),
 }
 SETS = {
     0: st.dictionaries(
@@ -193,10 +216,15 @@ SETS = {
     ),
     2: st.dictionaries(st.sampled_from(["info", "choice", "max_bytes"]), JSON, min_size=1),
     3: st.dictionaries(st.sampled_from(["cards", "view", "empty"]), JSON, min_size=1),
+    COMPARE: st.dictionaries(
+        st.sampled_from(["tray", "compared", "layers", "layer", "page", "pin", "scale"]),
+        JSON, min_size=1, max_size=2,
+    ),
 }  # fmt: skip
 ACTIONS = st.one_of(
     *(st.tuples(st.just("say"), st.just(i), messages) for i, messages in MESSAGES.items()),
     *(st.tuples(st.just("say"), st.just(3), MESSAGES[3]) for _ in range(3)),
+    *(st.tuples(st.just("say"), st.just(COMPARE), MESSAGES[COMPARE]) for _ in range(2)),
     *(st.tuples(st.just("set"), st.just(i), states) for i, states in SETS.items()),
 )
 
@@ -240,6 +268,15 @@ def test_any_sequence_of_messages_ends_in_one_state_and_a_legal_one_still_works(
     assert not any(card["stale"] for card in cards.values())
     for key, card in cards.items():
         assert card["collapsed"] or page.versions[key] == card["version"]
+    # Two runs are compared.
+    page.say(0, {"type": "run"})
+    assert app.wait(60)
+    runs = [run["key"] for run in page.states[COMPARE]["tray"]["runs"]][-2:]
+    page.say(COMPARE, {"type": "compare", "keys": runs})
+    assert app.wait(60)
+    assert page.states[COMPARE]["compared"]["state"] == "ready"
+    assert [row["verdict"] for row in page.states[COMPARE]["layers"]] == ["same", "same"]
+    page.assert_agrees()
 
 
 class TestViewChoices:

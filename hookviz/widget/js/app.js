@@ -86,6 +86,7 @@ export function renderApp({ model, el, host }) {
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     if (message.type === "ask-large") large.ask(message.question);
     else if (message.type === "file-ready") saveFile(model, message);
+    else if (message.type === "show-tab") /** @type {HTMLElement | null} */ (root.querySelector(`[data-hv="tab-${CSS.escape(message.tab)}"]`))?.click();
   });
 
   pointing(root, model, send, cleanup);

@@ -379,6 +379,16 @@ export function setChoices(box, choices) {
   if (choices.some(([v]) => v === value)) box.value = value;
 }
 
+/** Whether the host's page is dark here: by what is painted, as hosts name their themes in many ways. @param {Element} element */
+export function isDark(element) {
+  const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  if (!paint) return false;
+  paint.fillStyle = getComputedStyle(element).backgroundColor;
+  paint.fillRect(0, 0, 1, 1);
+  const [red, green, blue, alpha] = paint.getImageData(0, 0, 1, 1).data;
+  return alpha > 0 && 0.2126 * red + 0.7152 * green + 0.0722 * blue < 110;
+}
+
 /** Puts a text into the clipboard; rejects where the page may not. @param {string} text */
 export async function copyText(text) {
   await navigator.clipboard.writeText(text);

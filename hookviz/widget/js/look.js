@@ -1,6 +1,6 @@
 // @ts-check
 // How wide, how finely and in which theme a part of the app is seen: its figures are drawn for that.
-import { debounce } from "./kit.js";
+import { debounce, isDark } from "./kit.js";
 
 /** Pixels of the screen to one of the page, as far as figures follow it. */
 export const pixelRatio = () => Math.max(1, Math.min(3, devicePixelRatio || 1));
@@ -35,14 +35,4 @@ export function watchLook(root, list, cleanup, tell) {
   }
   cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
   refresh();
-}
-
-/** Whether the host's page is dark here: by what is painted, as hosts name their themes in many ways. @param {Element} element */
-function isDark(element) {
-  const paint = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  if (!paint) return false;
-  paint.fillStyle = getComputedStyle(element).backgroundColor;
-  paint.fillRect(0, 0, 1, 1);
-  const [red, green, blue, alpha] = paint.getImageData(0, 0, 1, 1).data;
-  return alpha > 0 && 0.2126 * red + 0.7152 * green + 0.0722 * blue < 110;
 }
