@@ -1,4 +1,4 @@
-"""The panel Explain: it shows what `hookviz.explain` gives, and says at the field what does not suit."""
+"""The panel Explain shows what `hookviz.explain` gives, and says what does not suit at its field."""
 
 from __future__ import annotations
 
