@@ -1,4 +1,4 @@
-"""The panel Explain shows what `hookviz.explain` gives, and says what does not suit at its field."""
+"""The panel Explain shows what `hookviz.explain` gives; what does not suit is said at its field."""
 
 from __future__ import annotations
 
