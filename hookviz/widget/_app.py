@@ -39,6 +39,7 @@ class App(Protocol):
     pointing: Any
     results: Results
     jobs: Worker
+    exporting: Any
     lock: threading.RLock
 
     @property
