@@ -22,7 +22,7 @@ from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 
 # Importing the module of a method makes the method known.
-from hookviz.explanation import _attributions, _cam, _perturbing  # noqa: F401
+from hookviz.explanation import _attributions, _cam, _perturbing, _rollout  # noqa: F401
 from hookviz.explanation._explanation import Explanation
 from hookviz.explanation._forward import Answer, Forwards, Point, gradients
 from hookviz.explanation._job import Job
