@@ -18,15 +18,17 @@ _NAMES = {
     "hookviz.images": "Picture Preprocessing read_image sample_image",
     "hookviz.render": "feature_grid",
     "hookviz.run": "Run feature_maps filters",
-    "hookviz.comparison": "Comparison compare reproduce",
+    "hookviz.comparison": "Comparison compare",
     "hookviz.surveys": "Survey open_survey survey",
     "hookviz.explanation": "Explanation explain",
     "hookviz.errors": "HookvizError",
+    "hookviz._reproduce": "reproduce",
     "hookviz.widget": "explore",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
+    from hookviz._reproduce import reproduce as reproduce
     from hookviz.activation import Activation as Activation
     from hookviz.capture import Capture as Capture
     from hookviz.capture import FeatureExtractor as FeatureExtractor
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from hookviz.capture import list_layers as list_layers
     from hookviz.comparison import Comparison as Comparison
     from hookviz.comparison import compare as compare
-    from hookviz.comparison import reproduce as reproduce
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.explanation import Explanation as Explanation
     from hookviz.explanation import explain as explain

@@ -15,6 +15,7 @@ import click
 
 from hookviz.cli._compare_command import compare
 from hookviz.cli._errors import SentenceGroup
+from hookviz.cli._explain_command import explain
 from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
 from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.version import __version__
@@ -28,7 +29,7 @@ def cli() -> None:
     """See the output of every layer of a PyTorch vision model for an image."""
 
 
-for _command in (lab, models, layers, maps, filters, compare, reproduce, weights, doctor):
+for _command in (lab, models, layers, maps, filters, compare, explain, reproduce, weights, doctor):
     cli.add_command(_command)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hookviz.run import Run
 
 
-def _model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--weights and --device, the same for every command that loads a model."""
     command = click.option(
         "--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu."
@@ -78,7 +78,7 @@ def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) 
 
 @click.command(cls=SentenceCommand)
 @click.argument("model")
-@_model_options
+@model_options
 @click.option(
     "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
 )
@@ -164,7 +164,7 @@ def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
-    return _model_options(command)
+    return model_options(command)
 
 
 def _selected(layers: tuple[str, ...], model: str) -> list[str]:
@@ -309,7 +309,7 @@ def filters(
 @click.option("--model", help="The model; the one that the file names if not given.")
 def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz.comparison import reproduce as draw_again
+    from hookviz._reproduce import reproduce as draw_again
 
     try:
         outcome = draw_again(png, model=model, image=None if image is None else image_source(image))

@@ -61,7 +61,7 @@ def _by_gradient(weigh: Weigh, *, positive: bool = False) -> Callable[[Job], Ite
         for number, (target, score) in enumerate(zip(job.targets, scores, strict=True)):
             more = number + 1 < len(scores)
             for layer, gradient in zip(
-                layers, gradients(score, target.name, points, again=more), strict=True
+                layers, gradients(score, target.name, answer, points, again=more), strict=True
             ):
                 record = replace(layer.point.record, tensor=gradient)
                 layer.add(weigh, by_place(record, job.size))

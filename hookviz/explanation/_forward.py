@@ -147,8 +147,8 @@ class Forwards:
 
 
 def _without_values(tensor: Tensor) -> Tensor:
-    """What a layer gave by shape and dtype alone: its values are kept elsewhere, once."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+    """What a layer gave by shape alone: its values are kept elsewhere, once."""
+    return torch.empty(tensor.shape, device="meta")
 
 
 class _Outputs:
@@ -213,12 +213,15 @@ def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def gradients(score: Tensor, target: str, points: Sequence[Point], *, again: bool) -> list[Tensor]:
+def gradients(
+    score: Tensor, target: str, answer: Answer, points: Sequence[Point], *, again: bool
+) -> list[Tensor]:
     """The gradient of a score at each point.
 
     Args:
         score: () or (1,), in autograd's graph.
         target: What it is, for sentences.
+        answer: The forward that it comes from.
         points: Where.
         again: Whether further gradients of the same forward are to come.
 
@@ -240,22 +243,33 @@ def gradients(score: Tensor, target: str, points: Sequence[Point], *, again: boo
         )
     tensors = [point.tensor for point in points]
     try:
-        found = torch.autograd.grad(
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
             score, tensors, torch.ones_like(score), retain_graph=again, allow_unused=True
         )
     except (RuntimeError, NotImplementedError) as error:
         raise _no_way(
             f"The target ({target}) cannot be differentiated ({error_text(error)})."
         ) from error
+    given: list[Tensor] = []
     for point, gradient in zip(points, found, strict=True):
         if gradient is None:
+            layer = point.record.layer
+            later = [name for name, r in answer.read.items() if r.order < point.record.order]
+            if later:
+                raise LayerError(
+                    f"Layer '{layer}' runs after '{later[0]}', which the target ({target}) reads, "
+                    "and cannot have an influence on it.",
+                    remedy=f"Choose a layer before '{later[0]}', or a target behind '{layer}'.",
+                    code="layer-after-target",
+                    details={"layer": layer},
+                )
             raise _no_way(
-                f"The target ({target}) does not depend on layer '{point.record.layer}': it runs "
-                "after the target or beside it, or something between cuts it off (no_grad, "
-                "detach).",
-                layer=point.record.layer,
+                f"The target ({target}) does not depend on layer '{layer}': it lies beside the way "
+                "to it, or something between cuts it off (no_grad, detach).",
+                layer=layer,
             )
-    return [gradient.detach() for gradient in found]
+        given.append(gradient.detach())
+    return given
 
 
 def _no_way(sentence: str, layer: str | None = None) -> HookvizError:

@@ -166,6 +166,7 @@ class Job:
             remarks=tuple(remarks),
             recipe={
                 "method": self.method.name,
+                "layers": list(self.layers),
                 "target": [target.written for target in self.targets],
                 "call": self.call,
                 "leaf": self.leaf,

@@ -235,7 +235,13 @@ def contact_page(
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
     texts = run_texts(facts) | view_texts(options) | {"page": where}
     texts |= {"order": options.order} | _page_texts(options) | record.texts()
-    return _opaque(np.asarray(sheet)), texts
+    return _opaque(np.asarray(sheet)), texts | _shared_texts(activations)
+
+
+def _shared_texts(activations: Sequence[Activation]) -> dict[str, str]:
+    """What some records say alike beside what every one says."""
+    first, *others = (activation.texts for activation in activations)
+    return {key: text for key, text in first.items() if all(o.get(key) == text for o in others)}
 
 
 def fit(export: Export) -> None:

@@ -55,6 +55,8 @@ __all__ = [
     "layer_weights",
     "loaded_model",
     "patch_from",
+    "recorded_image",
+    "recorded_model",
     "reproduce",
     "run_model",
     "run_recorded",
@@ -169,13 +171,7 @@ def run_recorded(
     """
     from hookviz.export import kinds_in
 
-    if model is None or model == facts["model"]:
-        loaded = load_recorded(facts)
-        dtype = getattr(torch, facts.get("model_dtype", ""), None)
-        if isinstance(dtype, torch.dtype) and dtype != loaded.dtype:
-            loaded = loaded.to(loaded.device, dtype)
-    else:
-        loaded = loaded_model(model, "auto", None)
+    loaded = recorded_model(facts, model)
     kinds, layers = kinds_in(facts), tuple(layers)
     shown: tuple[Activation, ...] = ()
     if "weight" in kinds:
@@ -183,7 +179,7 @@ def run_recorded(
         if not facts.get("image_sha256"):
             return facts_of(loaded), shown
     first, *others = image if isinstance(image, list | tuple) else [image]
-    source = read_image(first) if first is not None else _sample_named(facts)
+    source = recorded_image(facts, first)
     pictures = [source, *map(read_image, others), *map(sample_image, sample_images())]
     edits = edits_from_json(facts.get("edits_record", ""), pictures)
     # A file of the input shows no layer; the model itself stands for none.
@@ -198,12 +194,43 @@ def run_recorded(
     return again.facts, again.activations + shown
 
 
-def _sample_named(facts: Mapping[str, str]) -> Picture:
-    """The bundled sample that a PNG's facts name, found by its hash."""
+def recorded_model(
+    facts: Mapping[str, str], model: LoadedModel | str | nn.Module | None = None
+) -> LoadedModel:
+    """The model given, or the one that an exported file names, in the dtype that it names.
+
+    Args:
+        facts: What the file says.
+        model: The model; None loads the one that the file names.
+
+    Raises:
+        HookvizError: The model that the file names is not at hand.
+    """
+    if model is not None and model != facts["model"]:
+        return loaded_model(model, "auto", None)
+    loaded = load_recorded(facts)
+    dtype = getattr(torch, facts.get("model_dtype", ""), None)
+    if isinstance(dtype, torch.dtype) and dtype != loaded.dtype:
+        return loaded.to(loaded.device, dtype)
+    return loaded
+
+
+def recorded_image(facts: Mapping[str, str], image: Any = None) -> Picture:
+    """The image given, or the bundled sample that an exported file names, found by its hash.
+
+    Args:
+        facts: What the file says.
+        image: The image; None for the sample.
+
+    Raises:
+        HookvizError: The image that the file names is not at hand.
+    """
+    if image is not None:
+        return read_image(image)
     for name in sample_images():
-        image = sample_image(name)
-        if image.sha256 == facts.get("image_sha256"):
-            return image
+        sample = sample_image(name)
+        if sample.sha256 == facts.get("image_sha256"):
+            return sample
     raise HookvizError(
         f"The image '{facts.get('image', '?')}' is not at hand.",
         remedy="Pass it: reproduce(png, image='path/to/it').",

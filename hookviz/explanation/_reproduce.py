@@ -1,0 +1,87 @@
+"""Draws an exported PNG of an explanation again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hookviz.errors import ExportError
+from hookviz.explanation._explain import explain
+from hookviz.run import recorded_image, recorded_model
+
+if TYPE_CHECKING:
+    from hookviz.activation import Activation
+    from hookviz.export import Reproduction, RunFacts
+
+
+def reproduce(png: str | Path | bytes, model: Any = None, image: Any = None) -> Reproduction:
+    """Draws an exported PNG of an explanation again and says whether it is the same.
+
+    Args:
+        png: The file, or its bytes.
+        model: The model; None loads the one that the file names.
+        image: The image; None uses a bundled sample where the file names one.
+
+    Returns:
+        Whether the figure is pixel for pixel the same, else what differs.
+
+    Raises:
+        ExportError: The file is no PNG that hookviz wrote, or does not say all that it takes: a
+            target that was a function.
+        HookvizError: The model or the image that the file names is not at hand.
+    """
+    from hookviz.export import reproduce_png
+
+    def run(
+        facts: Mapping[str, str], _layers: Iterable[str]
+    ) -> tuple[RunFacts, Iterable[Activation]]:
+        recipe = _recipe(facts.get("explanation", ""))
+        loaded, source = recorded_model(facts, model), recorded_image(facts, image)
+        found = explain(
+            loaded,
+            source,
+            recipe["layers"] or None,
+            target=recipe["target"] or None,
+            method=recipe["method"],
+            call=recipe["call"],
+            leaf=recipe["leaf"],
+            **recipe["options"],
+        )
+        return found.facts, found.activations
+
+    return reproduce_png(png, run=run)
+
+
+def _recipe(text: str) -> dict[str, Any]:
+    """What computes an explanation again, read from a file.
+
+    Raises:
+        ExportError: It is not what hookviz writes, or not all of it can be written.
+    """
+    try:
+        recipe = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ExportError("The text 'explanation' of the file is damaged: not JSON.") from error
+    match recipe:
+        case {
+            "method": str(),
+            "layers": [*layers],
+            "target": [*targets],
+            "call": int() | "last",
+            "leaf": str() | None,
+            "options": {**options},
+        } if all(isinstance(one, str) for one in (*layers, *targets)):
+            if "" in targets:
+                raise ExportError(
+                    "The file explains a function of the output, and no file holds a function.",
+                    remedy="Explain it again from Python and compare the figures.",
+                )
+            if "as given" in options.values():
+                raise ExportError(
+                    "The file was made with a tensor that it does not hold (baseline as given).",
+                    remedy="Explain it again from Python and compare the figures.",
+                )
+            return dict(recipe)
+    raise ExportError("The text 'explanation' of the file is damaged: a value in it is not legal.")
