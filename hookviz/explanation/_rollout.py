@@ -34,23 +34,18 @@ from hookviz.run import AxesTrial
 
 def _rollout(job: Job) -> Iterator[Attribution]:
     """For each selected layer the rollout through all layers that attend, up to its last."""
-    through = tuple(job.options["through"] or job.layers)
-    asked = tuple(dict.fromkeys((*job.layers, *through)))
     job.steps.expect(1)
     settings: dict[str, Any] = {"eval_mode": True, "cancelled": job.steps.cancelled}
-    capture = Capture(job.model.module, asked, outputs=False, attention=True, **settings)
+    capture = Capture(job.model.module, job.layers, outputs=False, attention=True, **settings)
     args, kwargs = feed(job.model, job.input.tensor)
     with out_of_memory(f"running {job.model.name}", job.model.device), capture:
         job.answer = Answer(capture.run(*args, **kwargs), 1)
     records = AxesTrial(job.model, job.input.tensor, settings).settle(capture.activations)
-    records = tuple(a for a in records if any(_inside(a, name) for name in through))
-    job.missing.update({n: why for n, why in capture.missing.items() if n in job.layers})
+    job.missing.update(capture.missing)
     layers = [name for name in job.layers if any(_inside(a, name) for a in records)]
     if not layers:
         name, why = next(iter(capture.missing.items()))
         raise LayerError(f"Layer '{name or '(model)'}' cannot be rolled out: {why}.")
-    # What draws one layer of a file again must go through the same layers.
-    job.options = {**job.options, "through": list(through)}
     last = {name: max(a.order for a in records if _inside(a, name)) for name in layers}
     through_all: Tensor | None = None
     places = _places(records)
@@ -163,18 +158,13 @@ def _of_query(
 
 
 def _check(options: Mapping[str, Any]) -> None:
-    query, through = options["query"], options["through"]
+    query = options["query"]
     patch = isinstance(query, Sequence) and not isinstance(query, str) and len(query) == 2
     if patch:
         patch = all(type(at) is int and at >= 0 for at in query)
     if query not in (None, "class", "mean") and not patch:
         raise HookvizError(
             f"query is {query!r:.60}; legal are 'class', 'mean', a patch as (row, column) and None."
-        )
-    names = isinstance(through, Sequence) and not isinstance(through, str)
-    if through is not None and not (names and all(isinstance(name, str) for name in through)):
-        raise HookvizError(
-            f"through is {through!r:.60}; it must be a list of layers' names or None."
         )
 
 
@@ -185,7 +175,7 @@ register(
         "Abnar and Zuidema 2020, arXiv:2005.00928",
         _rollout,
         targeted=False,
-        options={"query": None, "through": None},
+        options={"query": None},
         check=_check,
     )
 )
