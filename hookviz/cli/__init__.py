@@ -1,6 +1,7 @@
 """The command line: ``hookviz lab``, ``maps``, ``filters`` and the others.
 
-In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input). Must not know:
+In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input, 3
+some shards of a survey failed). Must not know:
 the widget.
 
 torch is imported inside the commands, so that ``hookviz --help`` answers at once.
@@ -18,6 +19,7 @@ from hookviz.cli._errors import SentenceGroup
 from hookviz.cli._explain_command import explain
 from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
 from hookviz.cli._setup_commands import doctor, lab, weights
+from hookviz.cli._survey_commands import survey, top
 from hookviz.version import __version__
 
 __all__ = ["cli", "main"]
@@ -29,7 +31,10 @@ def cli() -> None:
     """See the output of every layer of a PyTorch vision model for an image."""
 
 
-for _command in (lab, models, layers, maps, filters, compare, explain, reproduce, weights, doctor):
+for _command in (
+    *(lab, models, layers, maps, filters, compare, explain, survey, top, reproduce),
+    *(weights, doctor),
+):
     cli.add_command(_command)
 
 

@@ -90,7 +90,9 @@ def as_options(text: str, command: click.Command) -> str:
         'Use --weights DEFAULT or --weights none.'
     """
     for option in command.params:
-        flag = option.opts[0]
+        flag = option.opts[-1]
+        if isinstance(option, click.Option) and option.is_flag:
+            text = re.sub(rf"\b{option.name}=True", flag, text)
         text = re.sub(rf"\b{option.name}=(?:'([^']*)'|(\w+))", rf"{flag} \1\2", text)
         text = text.replace(f"{flag} None", f"{flag} none")
     return text

@@ -167,7 +167,8 @@ def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return model_options(command)
 
 
-def _selected(layers: tuple[str, ...], model: str) -> list[str]:
+def selected(layers: tuple[str, ...], model: str) -> list[str]:
+    """The layers named on the command line; none is an error."""
     if not layers:
         raise HookvizError(
             "No layer was named.",
@@ -237,7 +238,7 @@ def maps(
     from hookviz.images import read_image
     from hookviz.render import GridOptions, parse_channels
 
-    names = _selected(layers, model)
+    names = selected(layers, model)
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
@@ -296,7 +297,7 @@ def filters(
     from hookviz.render import GridOptions
     from hookviz.run import facts_of, layer_weights
 
-    names = _selected(layers, model)
+    names = selected(layers, model)
     options = GridOptions().replace(**drawing)
     loaded = load(model, weights, device)
     records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]

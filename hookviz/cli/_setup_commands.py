@@ -13,7 +13,7 @@ from hookviz._text import columns
 from hookviz.cli._errors import SentenceCommand
 from hookviz.errors import HookvizError
 
-_NOTEBOOKS = ("hookviz", "hooks", "your_model")
+_NOTEBOOKS = ("hookviz", "hooks", "your_model", "explain")
 
 
 @click.command(cls=SentenceCommand)
@@ -27,9 +27,9 @@ _NOTEBOOKS = ("hookviz", "hooks", "your_model")
 def lab(notebook: str, port: int | None, no_browser: bool) -> None:
     """Open JupyterLab on a notebook that comes with hookviz.
 
-    NOTEBOOK is hookviz (the app, the default), hooks (PyTorch's hooks side by side with hookviz) or
-    your_model (a module and a checkpoint of your own). It is copied into the current folder; one
-    that is there already is kept.
+    NOTEBOOK is hookviz (the app, the default), hooks (PyTorch's hooks side by side with hookviz),
+    your_model (a module and a checkpoint of your own) or explain (why a model answers as it does).
+    It is copied into the current folder; one that is there already is kept.
     """
     import importlib.util
     import os

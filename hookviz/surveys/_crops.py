@@ -125,7 +125,12 @@ def crop_of(image: Image.Image, input_box: Box, size: tuple[int, int], box: Box)
     )
     right, bottom = max(right, left + 1), max(bottom, top + 1)
     way = Image.Resampling.NEAREST if scale > 4 else Image.Resampling.BICUBIC
-    piece = image.resize((right - left, bottom - top), way, inside, reducing_gap=2.0)
+    # Cut first: the filter would blend in what lies around.
+    outer = outward(inside)
+    left_edge, top_edge, right_edge, bottom_edge = inside
+    x, y, _, _ = outer
+    within = (left_edge - x, top_edge - y, right_edge - x, bottom_edge - y)
+    piece = image.crop(outer).resize((right - left, bottom - top), way, within, reducing_gap=2.0)
     canvas.paste(piece, (left, top))
     return canvas
 
@@ -221,7 +226,7 @@ def write_crops(
             for one, box, data in crops:
                 place, channel, rank = one.at
                 spans[place][channel, rank] = torch.tensor((end, end + len(data)))
-                found[place][channel, rank] = torch.tensor(_outward(box), dtype=torch.int32)
+                found[place][channel, rank] = torch.tensor(outward(box), dtype=torch.int32)
                 shown[place][channel, rank] = one.shows
                 end += len(data)
                 yield data
@@ -235,5 +240,6 @@ def write_crops(
         writer.close({"shards": plan.shards_there()})
 
 
-def _outward(box: Box) -> tuple[int, ...]:
+def outward(box: Box) -> tuple[int, int, int, int]:
+    """The smallest box of whole pixels that holds a box."""
     return (math.floor(box[0]), math.floor(box[1]), math.ceil(box[2]), math.ceil(box[3]))

@@ -303,7 +303,7 @@ class Survey:
             if image == NOBODY:
                 break
             row = self.images[image]
-            root = self._facts["data"]["root"]
+            root = self._facts["root"]
             box, shows, jpeg = crops[rank]
             found.append(
                 Hit(
@@ -452,7 +452,7 @@ class Survey:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what a reader of the numbers should know; () where there is nothing."""
-        found = [self._facts["data"]["note"]] if self._facts["data"]["note"] else []
+        found = [self._facts["note"]] if self._facts["note"] else []
         if not self.complete:
             found.append(
                 f"{len(self._numbers)} of {len(self._plan.shards)} shards are done; the numbers "
@@ -467,6 +467,20 @@ class Survey:
                         "is infinite beyond 65504."
                     )
         return tuple(found)
+
+    def strongest_channels(self, layer: str, count: int = 8) -> list[int]:
+        """The channels of the largest maxima, largest first; equal ones by number.
+
+        Args:
+            layer: One of ``layers``.
+            count: At most so many.
+
+        Raises:
+            LayerError: There is no such layer.
+        """
+        most = np.nan_to_num(self.statistics(layer).max, nan=-np.inf)
+        found: list[int] = np.argsort(-most, kind="stable")[:count].tolist()
+        return found
 
     def figure(
         self, layer: str, channels: Sequence[int] | int | None = None, *, count: int = 9
@@ -487,8 +501,7 @@ class Survey:
         from hookviz.surveys._figure import draw_channels
 
         if channels is None:
-            strongest = np.argsort(-np.nan_to_num(self.statistics(layer).max, nan=-np.inf))
-            channels = strongest[:8].tolist()
+            channels = self.strongest_channels(layer)
         chosen = [channels] if isinstance(channels, int) else list(channels or [])
         return draw_channels(self, layer, chosen, count)
 

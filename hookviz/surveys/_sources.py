@@ -258,7 +258,8 @@ def _in_folder(root: Path) -> Files:
             others += 1
     names.sort()
     labels = [name.rpartition("/")[0] for name in names]
-    note = f"{others} files were left out, whose endings are not those of images." * bool(others)
+    some = "1 file was" if others == 1 else f"{others} files were"
+    note = f"{some} left out, without an ending that images have." * bool(others)
     return Files(names, str(root.absolute()), labels, note)
 
 

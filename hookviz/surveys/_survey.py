@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import time
@@ -24,12 +23,12 @@ from hookviz.images import read_image
 from hookviz.models import LoadedModel
 from hookviz.run import Run, failing_layer, loaded_model, run_model
 from hookviz.surveys._crops import CROPS, write_crops
+from hookviz.surveys._facts import ModelText, facts_of, model_from
 from hookviz.surveys._files import locked, read_facts, sync_folder
 from hookviz.surveys._fold import summary_of, write_summary
 from hookviz.surveys._inputs import Batch, BatchMaker, Inputs, batches_of, digest_of, reason_of
 from hookviz.surveys._layout import Layout
 from hookviz.surveys._plan import (
-    FORMAT,
     Plan,
     check_same,
     extended,
@@ -86,6 +85,8 @@ def survey(
     shard: int = 256,
     engine: Literal["here", "ray"] = "here",
     workers: int | None = None,
+    address: str | None = None,
+    shard_timeout: float = 3600.0,
     part: str | None = None,
     bad_limit: float = 0.05,
     extend: bool = False,
@@ -106,7 +107,8 @@ def survey(
     which the model fails twice makes a failure of its shard; the others go on.
 
     Args:
-        model: What `load_model` gave, a name that it knows, or any ``nn.Module``. Runs in eval
+        model: What `load_model` gave, a name that it knows, any ``nn.Module``, or
+            "package.module:function", a function of yours that gives one of these. Runs in eval
             mode.
         data: A folder (the folder that an image lies in is its class), a list or a text file of
             paths, a torch ``Dataset`` or ``DataLoader`` that does not shuffle, or an iterable. What
@@ -122,8 +124,16 @@ def survey(
         top: How many of the strongest images of each channel are kept.
         batch: Images in a forward.
         shard: Images in a file, and what an interruption loses at most.
-        engine: "here", or "ray": on a Ray cluster.
+        engine: "here", or "ray" (extra ``hookviz[ray]``): an actor a core or GPU of a Ray cluster
+            makes shards, by their numbers; images and tensors do not pass through Ray. The folders
+            of data and survey have the same paths on all its machines; the model is built there
+            anew, by its name, its checkpoint or your function.
         workers: Processes that read images; None: 2, or none for small sets; 0: this one reads.
+            With Ray: of each actor; None: none.
+        address: Of the Ray cluster. "local" starts one on this machine and ends it afterwards: its
+            processes accept connections from other machines, as Ray's do. None takes the one that
+            this process has joined.
+        shard_timeout: Seconds that a shard may take on Ray before it is given to another actor.
         part: "3/16": make the third of sixteen parts of the shards; others make the others, in the
             same folder, on any machine. Whoever ends last folds them.
         bad_limit: Largest share of images that cannot be read; beyond it the survey ends.
@@ -161,11 +171,15 @@ def survey(
         _part(part), _share(bad_limit), extend, progress, cancelled,
     )  # fmt: skip
     _choice("engine", engine, _ENGINES)
-    loaded = loaded_model(model, weights, device)
+    own = model_from(model) if isinstance(model, str) else None
+    function = str(model) if own is not None else None
+    loaded = loaded_model(model if own is None else own, weights, device)
     if preprocess is not None:
         loaded = replace(loaded, preprocess=preprocess)
     names = list(dict.fromkeys(select_layers(loaded.module, layers).values()))
     source = find_source(data)
+    if engine == "ray":
+        _check_on_ray(loaded, function, source)
     if isinstance(source, Stream) and (asked.part or extend):
         raise SurveyError("An iterable has neither parts nor new images; give a list or a Dataset.")
     folder = _made(out)
@@ -176,9 +190,17 @@ def survey(
         else:
             plan = begun.plan
             if workers is None:
-                workers = 2 if len(plan.rows) > 64 and (os.cpu_count() or 1) > 1 else 0
+                many = engine == "here" and len(plan.rows) > 64
+                workers = 2 if many and (os.cpu_count() or 1) > 1 else 0
             todo = _todo(plan, asked.part)
-            if todo:
+            if todo and engine == "ray":
+                from hookviz.surveys._on_ray import Job, make_on_ray
+
+                text = ModelText.of(loaded, function)
+                job = Job(str(folder.absolute()), source.root, text, workers)
+
+                make_on_ray(plan, job, todo, address, _Watch(plan, asked), shard_timeout)
+            elif todo:
                 _here(begun, todo, workers, asked)
         _finish(replace(begun, plan=plan), workers or 0, cancelled)
     return Survey(folder)
@@ -251,6 +273,15 @@ def _part(text: str | None) -> tuple[int, int] | None:
     raise SurveyError(f"part is {text!r:.40}; it must be a number of a number, such as '3/16'.")
 
 
+def _check_on_ray(model: LoadedModel, function: str | None, source: Source) -> None:
+    ModelText.of(model, function)
+    if source.kind != "files":
+        raise SurveyError(
+            f"Processes elsewhere cannot read from a {source.kind}.",
+            remedy="Give a folder, or a list or text file of paths.",
+        )
+
+
 def _made(out: str | os.PathLike[str]) -> Path:
     if not isinstance(out, str | os.PathLike):
         raise SurveyError(f"out is {out!r:.80}; it must be a path: a str or a pathlib.Path.")
@@ -285,7 +316,15 @@ def _begin(
 ) -> _Begun:
     """The plan in the folder, or a new one."""
     inputs = Inputs(model.preprocess, model.dtype)
-    facts = _facts(model, names, source, inputs, asked)
+    facts = facts_of(model, names, source.kind, inputs) | {
+        "root": source.root,
+        "note": source.note,
+        "batch": asked.batch,
+        "shard": asked.shard,
+        "keep": asked.keep,
+        "dtype": asked.dtype,
+        "top": asked.top,
+    }
     items = iter(source) if isinstance(source, Stream) else None
     with locked(folder / ".lock-plan", wait=True):
         there = read_manifest(folder)
@@ -316,6 +355,8 @@ def _begin(
             _, found, items = _first_readable(source, [], items, inputs)
         else:
             plan = extended(plan, source, extend=asked.extend)
+            if asked.part is None and there["root"] != source.root:  # the data were moved
+                plan = with_sections(plan, plan.facts["sections"], root=source.root)
             found = _read_or_none(source, plan.rows, at)
         if found is not None:
             try:
@@ -324,41 +365,6 @@ def _begin(
                 return _Begun(plan, model, source, inputs, items)
             check_same(folder, there, {"input_sha256": digest_of(tensor)})
     return _Begun(plan, model, source, inputs, items)
-
-
-def _facts(
-    model: LoadedModel, names: list[str], source: Source, inputs: Inputs, asked: _Asked
-) -> dict[str, Any]:
-    device = model.device
-    kind = torch.backends.cpu.get_cpu_capability()
-    if device.type == "cuda":
-        kind = torch.cuda.get_device_name(device)
-    return {
-        "format": FORMAT,
-        "model": model.name,
-        "weights": model.weights,
-        "weights_hash": model.weights_hash,
-        "structure": _structure(model.module),
-        "layers": names,
-        "preprocessing": inputs.how.describe(),
-        "data": {"kind": source.kind, "root": source.root, "note": source.note},
-        "batch": asked.batch,
-        "shard": asked.shard,
-        "keep": asked.keep,
-        "dtype": asked.dtype,
-        "top": asked.top,
-        "torch": torch.__version__,
-        "device": f"{device.type} ({kind})",
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _structure(module: nn.Module) -> str:
-    """A hash over names and types of all layers, with what they print of themselves."""
-    text = "\n".join(
-        f"{name} {type(one).__name__} {one.extra_repr()}" for name, one in module.named_modules()
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _read_or_none(source: Source, rows: list[Row], number: int) -> Any:
@@ -442,25 +448,28 @@ class _Watch:
         self._now, self._began = 0, time.perf_counter()
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches, as long as it may go on.
+        """The same batches, as long as it may go on; see `proceed`."""
+        while True:
+            self.proceed([])
+            batch = next(batches, None)
+            if batch is None:
+                return
+            self.proceed(batch.bad)
+            yield batch
+
+    def proceed(self, bad: list[tuple[int, str]]) -> None:
+        """Counts images that could not be read.
 
         Raises:
             RunCancelled: It was cancelled.
             SurveyError: Too many images cannot be read.
         """
-        while True:
-            if self._asked.cancelled is not None and self._asked.cancelled():
-                raise RunCancelled(f"The survey was cancelled; {self._kept()}.")
-            batch = next(batches, None)
-            if batch is None:
-                return
-            if batch.bad:
-                self.bad += len(batch.bad)
-                self._first = self._first or batch.bad[0][1]
-                self._check()
-            yield batch
-
-    def _check(self) -> None:
+        if self._asked.cancelled is not None and self._asked.cancelled():
+            raise RunCancelled(f"The survey was cancelled; {self._kept()}.")
+        if not bad:
+            return
+        self.bad += len(bad)
+        self._first = self._first or bad[0][1]
         limit = self._asked.bad_limit
         if self._images and self.bad > limit * self._images:
             raise SurveyError(

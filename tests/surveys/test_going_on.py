@@ -26,9 +26,9 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thirteen images, one of them no image."""
+    """Seven images, one of them no image."""
     folder = tmp_path_factory.mktemp("few")
-    paths = write_images(folder, 13, seed=1)
+    paths = write_images(folder, 7, seed=1)
     paths[4].write_bytes(paths[4].read_bytes()[:60])
     return folder
 
@@ -50,7 +50,7 @@ def in_a_fork(work: Callable[[], Any], kill_after: float | None = None) -> int:
 
 
 def make(begin: Begin, data: Path, out: Path) -> Callable[[], hookviz.Survey]:
-    return lambda: begin(data, out, layers=LAYERS[:2], shard=5, top=2, bad_limit=0.5)
+    return lambda: begin(data, out, layers=LAYERS[:1], shard=5, top=2, bad_limit=0.5)
 
 
 @forks

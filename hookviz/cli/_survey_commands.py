@@ -1,0 +1,135 @@
+"""The commands about data sets: ``survey`` and ``top``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hookviz._text import columns
+from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._model_commands import load, selected
+from hookviz.errors import HookvizError
+
+if TYPE_CHECKING:
+    from hookviz.surveys import Survey, SurveyProgress
+
+_SHOWN = 5  # failures
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("data")
+@click.option(
+    "--model",
+    default="vgg16",
+    show_default=True,
+    help="A torchvision name, timm:NAME or a checkpoint.",
+)
+@click.option("-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it.")
+@click.option("-o", "--out", default="survey", show_default=True, help="The survey's folder.")
+@click.option(
+    "--keep",
+    type=click.Choice(["none", "pooled", "whole"]),
+    default="none",
+    show_default=True,
+    help="Beside numbers and strongest images: the mean over the places, or the tensors.",
+)
+@click.option("--dtype", type=click.Choice(["float16", "float32"]), help="Of what is kept.")
+@click.option("--top", type=int, default=16, show_default=True, help="Images kept per channel.")
+@click.option("--batch", type=int, default=32, show_default=True, help="Images in a forward.")
+@click.option("--shard", type=int, default=256, show_default=True, help="Images in a file.")
+@click.option("--part", help="3/16: the third of sixteen parts; others make the others.")
+@click.option("--workers", type=int, help="Processes that read images; 2 if not given.")
+@click.option(
+    "--bad-limit",
+    "bad_limit",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Largest share of images that cannot be read.",
+)
+@click.option("--extend", is_flag=True, help="Add images that are new in the data.")
+@click.option("--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu.")
+@click.option("--weights", default="auto", show_default=True, help="As for `hookviz maps`.")
+def survey(
+    data: str, model: str, layers: tuple[str, ...], weights: str, device: str, **options: Any
+) -> None:
+    """Run a model over DATA: statistics and the strongest images of every channel.
+
+    DATA is a folder of images or a text file of paths. The same line again goes on where the last
+    one ended, however that was. Exit code 3: the model failed on some shards; the others are kept.
+    """
+    from tqdm import tqdm
+
+    from hookviz.surveys import survey as surveyed
+
+    names = selected(layers, model)
+    loaded = load(model, weights, device)
+    with tqdm(desc=loaded.name, unit="image", leave=False, disable=None) as bar:
+
+        def progress(now: SurveyProgress) -> None:
+            bar.total = now.images or None
+            bar.set_postfix_str(f"{now.bad} bad" if now.bad else "")
+            bar.update(now.images_done - bar.n)
+
+        found = surveyed(loaded, data, names, progress=progress, **options)
+    for note in found.notes:
+        click.echo(note, err=True)
+    click.echo(repr(found)[1:-1], err=True)
+    if _say_failures(found):
+        raise SystemExit(3)
+    click.echo(str(found.folder))
+
+
+def _say_failures(found: Survey) -> bool:
+    """What could not be surveyed; whether shards are among it."""
+    bad = [one for one in found.failures if one.image is not None]
+    shards = [one for one in found.failures if one.image is None]
+    for kind, ones in (("image", bad), ("shard", shards)):
+        if ones:
+            verb = "read" if kind == "image" else "made"
+            click.echo(f"{len(ones)} {kind}s could not be {verb}:", err=True)
+            for one in ones[:_SHOWN]:
+                click.echo(f"  {one.name}: {one.reason}", err=True)
+            if len(ones) > _SHOWN:
+                click.echo(f"  and {len(ones) - _SHOWN} more", err=True)
+    return bool(shards)
+
+
+@click.command(cls=SentenceCommand)
+@click.argument("folder")
+@click.option("-l", "--layer", "layer", required=True, help="A layer of the survey.")
+@click.option(
+    "-c", "--channel", "channels", type=int, multiple=True,
+    help="A channel; repeat it. The eight of the largest maximum if not given.",
+)  # fmt: skip
+@click.option("--count", type=int, default=9, show_default=True, help="Images of each channel.")
+@click.option("-o", "--out", help="Write the figure into this folder as PNG.")
+def top(folder: str, layer: str, channels: tuple[int, ...], count: int, out: str | None) -> None:
+    """List the strongest images of channels in the survey in FOLDER, and draw them."""
+    from hookviz.export import whole_file
+    from hookviz.surveys import open_survey
+
+    found = open_survey(folder)
+    if count < 1:
+        raise HookvizError(f"--count is {count}; legal is a number from 1.")
+    chosen = list(channels) or found.strongest_channels(layer)
+    rows: list[tuple[str, ...]] = [("channel", "rank", "value", "place", "image", "label")]
+    for channel in chosen:
+        for hit in found.top(layer, channel, count):
+            place = ", ".join(map(str, hit.place))
+            rows.append(
+                (str(channel), str(hit.rank), f"{hit.value:.6g}", place, hit.name, hit.label)
+            )
+    click.echo(columns(rows))
+    if out is not None:
+        plain = re.sub(r"[^\w.-]+", "-", layer) or "model"
+        numbers = "-".join(map(str, chosen[:8]))
+        target = Path(out) / f"{plain}_{numbers}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure = found.figure(layer, chosen, count=count)
+        with whole_file(target) as file:
+            figure.savefig(file, format="png")
+        click.echo(str(target), err=True)
