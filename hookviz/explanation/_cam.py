@@ -101,9 +101,12 @@ class _LayerMaps:
         remarks = []
         if positive and bool((self.here.maps < 0).any()):
             remarks.append("the method is made for values that are not negative; this layer's are")
-        if any(self.flat):
+        for number, flat in enumerate(self.flat):
+            if not flat:
+                continue
+            of = f" of {number}" if len(self.flat) > 1 else ""
             remarks.append(
-                "the gradient is 0 at every place"
+                f"the gradient{of} is 0 at every place"
                 + (": only the class token leads on to the target; an earlier layer shows more"
                    if self.tokens else "")
             )  # fmt: skip

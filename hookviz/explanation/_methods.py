@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _over_the_input() -> DrawingOptions:
-    return {"overlay": True, "scale": "full"}
+    return {"overlay": True, "scale": "full", "show_input": True}
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,6 +43,7 @@ class Arranged:
         rgb: Whether the maps are (C, 3, H, W), each a color image.
         mark: (row, column) of a place that is outlined in every map; None for none.
         absent: What NaN stands for where it stands for no value of the tensor; "" where it is one.
+        names: What each channel is called where it has a name; () where the index says all.
         beside: Further maps of the same channels, each (C, H, W), drawn before each map.
     """
 
@@ -59,6 +60,7 @@ class Arranged:
     rgb: bool = False
     mark: tuple[int, int] | None = None
     absent: str = ""
+    names: tuple[str, ...] = ()
     beside: tuple[Tensor, ...] = ()
 
     @property

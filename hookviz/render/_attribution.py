@@ -83,13 +83,16 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
     tensor, notes = plain_tensor(record.tensor)
     signed = record.signed if options.signed is None else options.signed
     maps, note = _over_colors(tensor, options.colors)
+    each = len(maps) // len(tensor)
+    parts = ("red", "green", "blue") if each == 3 else tuple(f"color {i}" for i in range(each))
+    targets = record.targets or ("",) * len(tensor)
+    names = [f"{one} {part}".strip() for one in targets for part in (parts if each > 1 else [""])]
     apart = record.apart
     if not signed:
         maps, apart = maps.clamp(min=0), None if apart is None else apart.clamp(min=0)
     if len(record.targets) > 1:
-        names = enumerate(zip(record.targets, record.scores, strict=True))
-        each = tensor.shape[1] if options.colors == "each" else 1
-        notes += [f"{i * each} = {name}, score {value(score)}" for i, (name, score) in names]
+        scored = enumerate(zip(record.targets, record.scores, strict=True))
+        notes += [f"{i * each} = {name}, score {value(score)}" for i, (name, score) in scored]
     else:
         notes += [f"score {value(score)}" for score in record.scores]
     notes += [note] if note else []
@@ -105,6 +108,7 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
         shape=tuple(tensor.shape),
         dtype=str(record.tensor.dtype).removeprefix("torch."),
         apart=apart,
+        names=tuple(names) if any(names) else (),
     )
 
 
@@ -128,6 +132,7 @@ register(
         draw_maps,
         channel_noun="target",
         value_noun="place",
+        dead_word="constant",
         on_image=True,
         record="attribution",
         arrange=_arrange,

@@ -34,6 +34,7 @@ class FigureKind:
         noun: What one tile is called, for example "map".
         channel_noun: What its index counts, for example "channel".
         value_noun: What one value is called, for example "activation".
+        dead_word: What a tile is called that is zero everywhere.
         paged: Whether many tiles are spread over pages; else everything stands on one.
         on_image: Whether its tiles may be laid over the image.
         bare: Whether its tiles may stand alone, without title, sentences and colorbar.
@@ -47,6 +48,7 @@ class FigureKind:
     noun: str = "map"
     channel_noun: str = "channel"
     value_noun: str = "activation"
+    dead_word: str = "dead"
     paged: bool = True
     on_image: bool = False
     bare: bool = False

@@ -26,6 +26,7 @@ _LARGEST = 448  # pixels: a single small map must not fill the page
 _READABLE = 64  # pixels: narrower tiles are seen only side by side
 _WASTEFUL = 0.8  # of a column's width: below it, whole factors give way
 _ASKED = 0.92  # the same where somebody asked for so many columns
+_MARKED = "constant"  # room left for a mark behind a name
 _THINNEST = 8  # pixels: a strip of one row must be seen
 
 
@@ -480,14 +481,18 @@ def _number_rows(subject: Subject, grid: TileGrid, sheet: Sheet, left: int, top:
 def _label(subject: Subject, grid: TileGrid, sheet: Sheet, face: Face, left: int, top: int) -> None:
     """Write each tile's index, and what must be known of it, into the strip above it."""
     found, palette = subject.extents, sheet.palette
-    dead = found.dead
+    dead, arranged = found.dead, subject.arranged
     for position, channel in enumerate(subject.channels):
         y, x = grid.origin(position)
         base = top + y - grid.head - sheet.px(2.5)
         low, high = float(found.low[channel]), float(found.high[channel])
         text, mark = str(channel), ""
+        if arranged.names:
+            room = grid.size[1] - face.width(f"{text}  {_MARKED}")
+            name = middle_ellipsis(arranged.names[channel], room, face.width)
+            text += f"  {name}" if room > sheet.px(30) else ""
         if dead[channel]:
-            mark = " dead"
+            mark = f" {arranged.figure_kind.dead_word}"
         elif low == high:
             mark = f" = {value(low)}"
         if mark and face.width(text + mark) > grid.size[1]:

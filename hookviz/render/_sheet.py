@@ -274,13 +274,14 @@ def page_sentence(subject: Subject) -> str:
 
 def dead_sentence(subject: Subject) -> str:
     """How many channels are zero everywhere, and how many hold one other value."""
-    found, noun = subject.extents, subject.arranged.figure_kind.channel_noun
+    found, kind = subject.extents, subject.arranged.figure_kind
+    noun = kind.channel_noun
     dead = found.dead
     parts = []
     if dead.any():
         names = ", ".join(str(c) for c in dead.nonzero()[0][:4])
         more = ", …" if dead.sum() > 4 else ""
-        parts.append(f"{counted(int(dead.sum()), f'dead {noun}')} ({names}{more})")
+        parts.append(f"{counted(int(dead.sum()), f'{kind.dead_word} {noun}')} ({names}{more})")
     constant = (found.low == found.high) & ~dead
     if constant.any() and found.size > 1:
         parts.append(counted(int(constant.sum()), f"constant {noun}"))

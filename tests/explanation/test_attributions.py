@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -477,3 +478,31 @@ def test_the_maps_lie_over_what_the_network_saw(small: Any, image: Any) -> None:
     found = hookviz.explain(small, image, target="a", method="smoothgrad", samples=1)
     assert found.input.box == (0.0, 0.0, 64.0, 64.0)
     assert found.drawing().on_image
+
+
+@pytest.mark.parametrize("method", [*GRADIENTS, "occlusion"])
+@pytest.mark.parametrize("target", ["a", ["b", "e"]])
+def test_a_file_is_drawn_again_from_what_it_says(
+    small: Any, image: Any, method: str, target: Any, tmp_path: Any
+) -> None:
+    options = QUICK.get(method, {})
+    found = hookviz.explain(small, image, target=target, method=method, **options)
+    (png,) = (f for f in found.export(tmp_path, what="grids").files if f.suffix == ".png")
+    again = hookviz.reproduce(png, small, image)
+    assert (again.identical, again.differences) == (True, ())
+    said = json.loads(again.facts["explanation"])["options"]
+    assert said.items() >= {k: v for k, v in options.items() if k != "window"}.items()
+    if method in SEVERAL:
+        assert isinstance(said["batch"], int)
+
+
+def test_a_file_says_that_it_does_not_hold_the_baseline(
+    small: Any, image: Any, tmp_path: Any
+) -> None:
+    own = torch.zeros(1, 3, 32, 32)
+    found = hookviz.explain(
+        small, image, target="a", method="integrated_gradients", baseline=own, steps=2
+    )
+    png = next(f for f in found.export(tmp_path, what="grids").files if f.suffix == ".png")
+    with pytest.raises(hookviz.HookvizError, match=r"a tensor that it does not hold \(baseline"):
+        hookviz.reproduce(png, small, image)

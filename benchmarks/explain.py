@@ -1,0 +1,169 @@
+"""Explaining: what class activation maps cost, beside the peers', as ratios of one run.
+
+``python -m benchmarks.explain [gradients] [perturbing]`` prints one table each. Times are medians
+of rounds in which every way runs once, on one thread; 1.00 is a forward with a full backward of
+ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
+
+- gradients: Grad-CAM and its kin of one layer and of four;
+- perturbing: Score-CAM of layer4's 512 channels (``channels=`` of them, scaled up to 512) and
+  Ablation-CAM.
+
+Peers (extra ``bench``) that are not installed are left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torchvision.models as tv
+from torch import Tensor, nn
+
+import hookviz
+from hookviz.images import network_input
+
+FOUR = ["layer1", "layer2", "layer3", "layer4"]
+CLASS = 281
+Way = Callable[[], object]
+
+
+class Bench:
+    """One model with one image, and all ways to explain it."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        self.module = tv.resnet18().eval()
+        self.model = hookviz.load_model(self.module, preprocess=hookviz.Preprocessing.for_size(224))
+        self.image = hookviz.sample_image()
+        self.x = network_input(self.image, self.model.preprocess).tensor
+
+    def full_backward(self) -> None:
+        """A forward with a cloning hook at the layer and the gradient of every parameter."""
+        kept: list[Tensor] = []
+
+        def hook(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
+            kept.append(output.clone())
+            return kept[-1].clone()
+
+        handle = self.module.layer4.register_forward_hook(hook)
+        self.module(self.x)[0, CLASS].backward()
+        handle.remove()
+        self.module.zero_grad()
+
+    def own(self, method: str, layers: Any = "layer4", **options: Any) -> Way:
+        return lambda: hookviz.explain(
+            self.model, self.image, layers, target=CLASS, method=method, **options
+        )
+
+    def grad_cam(self, kind: str, **options: Any) -> Way | None:
+        try:
+            import pytorch_grad_cam
+            from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+        except ImportError:
+            return None
+        make = getattr(pytorch_grad_cam, kind)
+
+        def work() -> object:
+            with make(self.module, [self.module.layer4]) as cam:
+                for name, option in options.items():
+                    setattr(cam, name, option)
+                return cam(self.x, [ClassifierOutputTarget(CLASS)])
+
+        return work
+
+    def torchcam(self, kind: str, **options: Any) -> Way | None:
+        try:
+            from torchcam import methods
+        except ImportError:
+            return None
+
+        def work() -> object:
+            with getattr(methods, kind)(self.module, "layer4", **options) as cam:
+                return cam(CLASS, self.module(self.x.clone().requires_grad_()))
+
+        return work
+
+    def captum(self) -> Way | None:
+        try:
+            from captum.attr import LayerGradCam
+        except ImportError:
+            return None
+        return lambda: LayerGradCam(self.module, self.module.layer4).attribute(self.x, CLASS)
+
+
+def measured(ways: dict[str, Way | None], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way, round by round; the first round is thrown away."""
+    there = {name: way for name, way in ways.items() if way is not None}
+    found: dict[str, list[float]] = {name: [] for name in there}
+    for number in range(rounds + 1):
+        for name, way in there.items():
+            begin = time.perf_counter()
+            way()
+            if number:
+                found[name].append(time.perf_counter() - begin)
+    return found
+
+
+def table(found: dict[str, list[float]], base: str) -> None:
+    for name, seconds in found.items():
+        ratios = [a / b for a, b in zip(seconds, found[base], strict=True)]
+        print(f"{name:44s} {statistics.median(ratios):8.2f}  {statistics.median(seconds):8.3f} s")
+
+
+BASE = "forward with full backward"
+
+
+def gradients() -> None:
+    bench = Bench()
+    ways: dict[str, Way | None] = {
+        BASE: bench.full_backward,
+        "hookviz Grad-CAM, one layer": bench.own("gradcam"),
+        "hookviz Grad-CAM, four layers": bench.own("gradcam", FOUR),
+        "hookviz Grad-CAM++": bench.own("gradcam++"),
+        "hookviz HiResCAM": bench.own("hirescam"),
+        "hookviz LayerCAM": bench.own("layercam"),
+        "hookviz XGrad-CAM": bench.own("xgradcam"),
+        "hookviz Eigen-CAM": bench.own("eigencam"),
+        "grad-cam Grad-CAM": bench.grad_cam("GradCAM"),
+        "grad-cam Eigen-CAM": bench.grad_cam("EigenCAM"),
+        "torchcam Grad-CAM": bench.torchcam("GradCAM"),
+        "captum Grad-CAM": bench.captum(),
+    }
+    table(measured(ways, 15), BASE)
+
+
+def perturbing() -> None:
+    bench = Bench()
+
+    def own_loop() -> object:
+        """512 masked images, 32 at a time, and nothing else."""
+        with torch.no_grad():
+            return [bench.module(bench.x.expand(32, -1, -1, -1) * 1.0) for _ in range(16)]
+
+    ways: dict[str, Way | None] = {
+        BASE: bench.full_backward,
+        "own loop over 512 images": own_loop,
+        "hookviz Score-CAM, 512 channels": bench.own("scorecam"),
+        "grad-cam Score-CAM, 512 channels": bench.grad_cam("ScoreCAM"),
+        "torchcam Score-CAM, 512 channels": bench.torchcam("ScoreCAM", batch_size=32),
+        "hookviz Ablation-CAM, 512 channels": bench.own("ablationcam"),
+    }
+    table(measured(ways, 2), BASE)
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    tables = {"gradients": gradients, "perturbing": perturbing}
+    for name in sys.argv[1:] or tables:
+        print(f"\n{name}")
+        tables[name]()
+
+
+if __name__ == "__main__":
+    main()
