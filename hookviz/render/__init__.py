@@ -5,7 +5,15 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _attention, _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
+from hookviz.render import (  # noqa: F401
+    _attention,
+    _attribution,
+    _bars,
+    _comparison,
+    _filters,
+    _maps,
+    _visualization,
+)
 from hookviz.render._arrange import arrange
 from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
@@ -28,6 +36,7 @@ from hookviz.render._palette import Flag, choose_cmap, color_table, packed, pale
 from hookviz.render._sheet import dead_sentence, legend_of, page_sentence
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
 from hookviz.render._text import value
+from hookviz.render._visualization import Visualization
 
 __all__ = [
     "FOR_SOME_LAYERS",
@@ -45,6 +54,7 @@ __all__ = [
     "GridOptions",
     "SingleChannels",
     "Subject",
+    "Visualization",
     "arrange",
     "channel_statistics",
     "choose_cmap",

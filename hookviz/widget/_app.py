@@ -30,6 +30,8 @@ class App(Protocol):
     auto_run: bool
     export_result: Any
     pin: Any
+    cell: str
+    former: Any
     region: Any
     centers: Any
     photo: Any

@@ -127,6 +127,12 @@ class Exporting:
             captured = app.results.all_fresh()
             activations = [a for found in captured for a in found.activations]
             options: dict[str, Any] = {"options": gallery.page_options}
+            options["own_options"] = {
+                a.label: own
+                for card in gallery.shown_cards
+                if (own := card.own(gallery.page_options)) != gallery.page_options
+                for a in card.leaves.values()
+            }
             if scope == "ticked":
                 shown = {id(a) for c in gallery.shown_cards for a in c.leaves.values()}
                 activations = [a for a in activations if id(a) in shown]

@@ -18,7 +18,9 @@ export function renderGallery({ model, el }) {
       // The kernel is gone (sizes and scrolling are told late): the app says so elsewhere.
     }
   };
-  const view = viewBar((changes) => send({ type: "view", changes }), (size) => send({ type: "tile", size }), model.get("choices"));
+  const view = viewBar((changes) => send({ type: "view", changes }), (size) => send({ type: "tile", size }),
+    (channels) => send({ type: "channels", key: current, channels }), model.get("choices"));
+  const showView = () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64, cards.get(current)?.state ?? null);
   const empty = h("p");
   const emptyBox = h("div", { hv: "empty", class: "hv-empty" }, icon("layers"), empty);
   const list = h("div", { hv: "cards", class: "hv-cards" });
@@ -52,6 +54,7 @@ export function renderGallery({ model, el }) {
     emptyBox.hidden = states.length > 0;
     setText(empty, model.get("empty") ?? "");
     if (!cards.has(current)) setCurrent(states[0]?.key ?? "", false);
+    showView();
   }
   /** @param {string} key @param {boolean} [tell] */
   function setCurrent(key, tell = true) {
@@ -60,6 +63,7 @@ export function renderGallery({ model, el }) {
     current = key;
     cards.get(key)?.el.classList.add("hv-current");
     if (tell) send({ type: "current", key });
+    showView();
   }
   /** @param {number} step */
   function move(step) {
@@ -95,7 +99,7 @@ export function renderGallery({ model, el }) {
     if (message.type === "pixels") cards.get(message.key)?.paint(message, buffers[0], pixelRatio());
   });
   cleanup.follow(model, ["cards", "empty"], refresh);
-  cleanup.follow(model, ["view", "tile"], () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64));
+  cleanup.follow(model, ["view", "tile"], showView);
   cleanup.add(() => cards.forEach((card) => card.remove()));
   const leave = cleanup.mount(el, root);
   watchLook(root, list, cleanup, (look) => send({ type: "look", ...look }));
