@@ -35,7 +35,7 @@ from hookviz.explanation._methods import Method, register
 from hookviz.explanation._places import ByPlace, by_place, reading_of
 from hookviz.render import Attribution
 
-_BATCH = 32  # images: larger batches were slower on a CPU (20.8 images/s; 17.3 with 64)
+_BATCH = 16  # images: larger batches were slower on a CPU (ResNet-18: 8 % with 32)
 _MOST_BYTES = 2**26  # of a layer's output, copied for as many channels as fit
 
 
