@@ -17,7 +17,13 @@ from hookviz.render import (  # noqa: F401
 from hookviz.render._arrange import arrange
 from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
-from hookviz.render._comparison import ActivationPair, difference, on_one_grid
+from hookviz.render._comparison import (
+    ActivationPair,
+    difference,
+    draw_sides,
+    on_one_grid,
+    shared_end,
+)
 from hookviz.render._draw import (
     FOR_SOME_LAYERS,
     Drawing,
@@ -62,6 +68,7 @@ __all__ = [
     "dead_sentence",
     "difference",
     "draw",
+    "draw_sides",
     "extents",
     "feature_grid",
     "figure_kinds",
@@ -75,6 +82,7 @@ __all__ = [
     "palette",
     "parse_channels",
     "register",
+    "shared_end",
     "shared_range",
     "to_levels",
     "value",
