@@ -1,12 +1,14 @@
 """Explaining: what class activation maps cost, beside the peers', as ratios of one run.
 
-``python -m benchmarks.explain [gradients] [perturbing]`` prints one table each. Times are medians
-of rounds in which every way runs once, on one thread; 1.00 is a forward with a full backward of
-ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
+``python -m benchmarks.explain [gradients] [perturbing] [attributions]`` prints one table each.
+Times are medians of rounds in which every way runs once, on one thread; 1.00 is a forward with a
+full backward of ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
 
 - gradients: Grad-CAM and its kin of one layer and of four;
 - perturbing: Score-CAM of layer4's 512 channels (``channels=`` of them, scaled up to 512) and
-  Ablation-CAM.
+  Ablation-CAM;
+- attributions: of the input, beside captum called by hand on the bare module, without
+  the forward that settles the target and the two that completeness is measured by.
 
 Peers (extra ``bench``) that are not installed are left out.
 """
@@ -157,9 +159,38 @@ def perturbing() -> None:
     table(measured(ways, 2), BASE)
 
 
+def attributions() -> None:
+    bench = Bench()
+
+    def captum(name: str, **options: Any) -> Way:
+        import captum.attr
+
+        attribute = getattr(captum.attr, name)(bench.module).attribute
+        return lambda: attribute(bench.x.clone().requires_grad_(), target=CLASS, **options)
+
+    windows = {"sliding_window_shapes": (3, 56, 56), "strides": (3, 56, 56)}
+    steps = {"n_steps": 16, "internal_batch_size": 8}
+    ways: dict[str, Way | None] = {
+        BASE: bench.full_backward,
+        "hookviz saliency": bench.own("saliency", None),
+        "captum Saliency": captum("Saliency"),
+        "hookviz guided backpropagation": bench.own("guided_backprop", None),
+        "captum GuidedBackprop": captum("GuidedBackprop"),
+        "hookviz integrated gradients, 16 steps": bench.own(
+            "integrated_gradients", None, steps=16, batch=8
+        ),
+        "captum IntegratedGradients, 16 steps": captum("IntegratedGradients", **steps),
+        "hookviz occlusion, 16 windows": bench.own(
+            "occlusion", None, window=56, stride=56, batch=16
+        ),
+        "captum Occlusion, 16 windows": captum("Occlusion", perturbations_per_eval=16, **windows),
+    }
+    table(measured(ways, 3), BASE)
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
-    tables = {"gradients": gradients, "perturbing": perturbing}
+    tables = {"gradients": gradients, "perturbing": perturbing, "attributions": attributions}
     for name in sys.argv[1:] or tables:
         print(f"\n{name}")
         tables[name]()
