@@ -1,8 +1,9 @@
 """Explaining: what class activation maps cost, beside the peers', as ratios of one run.
 
 ``python -m benchmarks.explain [gradients] [perturbing] [attributions]`` prints one table each.
-Times are medians of rounds in which every way runs once, on one thread; 1.00 is a forward with a
-full backward of ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
+Times are medians of rounds in which every way runs once, in seconds of the CPU of one thread, so
+that other work on the machine disturbs them little; 1.00 is a forward with a full backward of
+ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
 
 - gradients: Grad-CAM and its kin of one layer and of four;
 - perturbing: Score-CAM of layer4's 512 channels (``channels=`` of them, scaled up to 512) and
@@ -105,10 +106,10 @@ def measured(ways: dict[str, Way | None], rounds: int) -> dict[str, list[float]]
     found: dict[str, list[float]] = {name: [] for name in there}
     for number in range(rounds + 1):
         for name, way in there.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             way()
             if number:
-                found[name].append(time.perf_counter() - begin)
+                found[name].append(time.process_time() - begin)
     return found
 
 
@@ -144,16 +145,16 @@ def perturbing() -> None:
     bench = Bench()
 
     def own_loop() -> object:
-        """512 masked images, 32 at a time, and nothing else."""
+        """512 images, 16 at a time, and nothing else."""
         with torch.no_grad():
-            return [bench.module(bench.x.expand(32, -1, -1, -1) * 1.0) for _ in range(16)]
+            return [bench.module(bench.x.expand(16, -1, -1, -1) * 1.0) for _ in range(32)]
 
     ways: dict[str, Way | None] = {
         BASE: bench.full_backward,
         "own loop over 512 images": own_loop,
         "hookviz Score-CAM, 512 channels": bench.own("scorecam"),
         "grad-cam Score-CAM, 512 channels": bench.grad_cam("ScoreCAM"),
-        "torchcam Score-CAM, 512 channels": bench.torchcam("ScoreCAM", batch_size=32),
+        "torchcam Score-CAM, 512 channels": bench.torchcam("ScoreCAM", batch_size=16),
         "hookviz Ablation-CAM, 512 channels": bench.own("ablationcam"),
     }
     table(measured(ways, 2), BASE)

@@ -30,12 +30,15 @@ class App(Protocol):
     auto_run: bool
     export_result: Any
     pin: Any
+    cell: str
+    former: Any
     region: Any
     centers: Any
     photo: Any
     pointing: Any
     results: Results
     jobs: Worker
+    exporting: Any
     lock: threading.RLock
 
     @property

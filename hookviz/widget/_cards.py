@@ -17,9 +17,9 @@ from hookviz.widget._painting import NOWHERE, Origin
 _VERSIONS = itertools.count(1)
 _PUBLIC = (
     "key", "layer", "call", "calls", "type", "reason", "leaf", "stale", "collapsed", "statistics",
-    "version",
+    "version", "channels", "first",
 )  # fmt: skip
-_SETTINGS = ("page", "leaf", "statistics", "filters", "collapsed")
+_SETTINGS = ("page", "leaf", "statistics", "filters", "collapsed", "channels", "first")
 
 
 def card_key(layer: str, call: int) -> str:
@@ -50,6 +50,8 @@ class Card:
         collapsed: Whether only the head is shown.
         statistics: Whether the statistics are shown in place of the maps.
         filters: Whether the layer's filters are shown in place of the maps.
+        channels: Which channels are shown, in place of the view's; "" for those.
+        first: Channels that come first, whatever the view's order.
         has_filters: Whether it has any.
         stale: Whether the image or the model changed since.
         origin: Where the values come from.
@@ -70,6 +72,8 @@ class Card:
     collapsed: bool = False
     statistics: bool = False
     filters: bool = False
+    channels: str = ""
+    first: list[int] = field(default_factory=list)
     has_filters: bool = False
     stale: bool = False
     origin: Origin = NOWHERE
@@ -94,6 +98,13 @@ class Card:
         if len(self.leaves) < 2:
             del values["leaf"]
         return {name: value for name, value in values.items() if value}
+
+    def own(self, view: GridOptions) -> GridOptions:
+        """A view with what is set on this card alone."""
+        changes: dict[str, Any] = {"channels": self.channels} if self.channels else {}
+        if self.first:
+            changes["first"] = self.first
+        return view.replace(**changes) if changes else view
 
     def restore(self, settings: Mapping[str, Any]) -> None:
         """Sets on a captured card what `settings` gave of one; a leaf that it has not is left."""

@@ -6,6 +6,7 @@ that it captured. JupyterLab names the cell in each request to the kernel.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import weakref
@@ -39,6 +40,19 @@ def current_cell() -> tuple[str, str] | None:
     if header.get("msg_type") != "execute_request" or not cell:
         return None
     return str(cell), str(header.get("msg_id", ""))
+
+
+def cell_name(cell: tuple[str, str] | None) -> str:
+    """What is the same for a cell in each kernel that runs it: its notebook and its id.
+
+    Args:
+        cell: What `current_cell` gave.
+
+    Returns:
+        A name; "" outside a notebook.
+    """
+    # Jupyter's server names the notebook in the kernel's environment.
+    return "" if cell is None else f"{os.environ.get('JPY_SESSION_NAME', '')}#{cell[0]}"
 
 
 def take_cell(app: _App, cell: tuple[str, str] | None) -> None:

@@ -26,10 +26,12 @@ from hookviz.widget._app import Panel
 from hookviz.widget._as_python import python_of
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
-from hookviz.widget._cells import current_cell, stop_on_interrupt, take_cell
+from hookviz.widget._cells import cell_name, current_cell, stop_on_interrupt, take_cell
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._compare import CompareRuns
+from hookviz.widget._explain import ExplainImage
 from hookviz.widget._exporting import Exporting
+from hookviz.widget._former import Former
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._inspect import InspectPlace
 from hookviz.widget._layer_tree import LayerTree
@@ -42,7 +44,7 @@ from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (InspectPlace, CompareRuns, AboutLayer)
+PANELS: tuple[type[Panel], ...] = (InspectPlace, CompareRuns, ExplainImage, AboutLayer)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5
@@ -69,6 +71,8 @@ class Explorer(Part):
         region: The region of the photo that is marked: left, top, right, bottom in its pixels,
             right and bottom past the last one; [] for none.
         centers: Where places lie in the network's input, by card, for the page's outlines.
+        cell: Under which name the page keeps the choices for another run of the cell; "" for none.
+        former: The choices before, which the page offers: ``text``; {} for none.
         status: What is going on: ``state``, ``text``, ``done``, ``total``, ``outcome``.
         tree: The `LayerTree`.
         image_input: The `ImageInput`.
@@ -96,6 +100,8 @@ class Explorer(Part):
     region: traitlets.List[Any] = traitlets.List().tag(sync=True)
     centers = traitlets.Dict().tag(sync=True)
     photo = traitlets.Dict().tag(sync=True)
+    cell = traitlets.Unicode().tag(sync=True)
+    former = traitlets.Dict().tag(sync=True)
     max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
 
     model = traitlets.Any(allow_none=True)
@@ -117,6 +123,7 @@ class Explorer(Part):
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
         self.pointing = Pointing(self)
+        self.remembering = Former(self)
         tree, image_input, gallery = LayerTree(), ImageInput(), MapGallery()
         self._panels = [panel(self) for panel in PANELS]
         self.parts = (tree, image_input, gallery, *self._panels)
@@ -128,10 +135,11 @@ class Explorer(Part):
             devices=available_devices(),
             status={"state": "idle", "text": "Ready."},
             layers=[],
+            cell=cell_name(cell := current_cell()),
             **traits,
         )
         self.show_results()
-        take_cell(self, current_cell())
+        take_cell(self, cell)
 
     # ── what Python sets
 
@@ -298,6 +306,13 @@ class Explorer(Part):
         self.observe(self._expire_results, "image")
         self.observe(self._on_model_set, "model")
         self.observe(self._on_run_set, "run")
+        for part, names in (
+            (self, ["model", "image", "layers", "pin", "region", "auto_run"]),
+            (self.tree, ["hidden_calls"]),
+            (self.image_input, ["choice", "own"]),
+            (self.gallery, ["options", "cards"]),
+        ):
+            part.observe(self.remembering.soon, names)
         stop_on_interrupt(self)
         if self._model_before is not None:
             self.model, self._model_before = self._model_before(), None
@@ -322,7 +337,8 @@ class Explorer(Part):
         self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
         self.pin, self.region, self.photo, self.predictions = {}, [], {}, {}
-        self.centers = {}
+        self.centers, self.former = {}, {}
+        self.remembering = Former(self)
         self.pointing = Pointing(self)
         self.tree.show(None)
         self.show_model()
@@ -397,6 +413,8 @@ class Explorer(Part):
         return {
             **super().handlers(),
             **self.pointing.handlers(),
+            **self.remembering.handlers(),
+            "first": self.gallery.keep_first,
             "run": self.start_run,
             "cancel": self.cancel,
             "auto": self._set_auto_run,

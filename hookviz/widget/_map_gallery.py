@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render import FOR_SOME_LAYERS, GridOptions, Subject, fitted
+from hookviz.render import FOR_SOME_LAYERS, GridOptions, Subject, fitted, page_count
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
 from hookviz.widget._painting import NOWHERE, Origin, PaintBox, Painted, draw_card
@@ -149,7 +150,7 @@ class MapGallery(Part):
             self._publish()
 
     def card_settings(self) -> dict[str, dict[str, Any]]:
-        """What the user set on cards, by key: page, leaf, statistics, filters, collapsed."""
+        """What the user set on cards, by key: page, leaf, channels and the like, see `Card`."""
         waiting = {key: dict(settings) for key, settings in self._restored.items()}
         shown = {card.key: card.settings for card in self.shown_cards if card.settings}
         return {**waiting, **shown}
@@ -212,7 +213,8 @@ class MapGallery(Part):
 
         Args:
             card: The card.
-            options: The view and the page; None is the present view on the card's own page.
+            options: The view and the page; None is the present view on the card's own page. What
+                is set on the card alone goes before it.
             on_page: For the page, which has a place of its own for title, facts and colorbar and
                 makes the tiles as wide as `tile` says.
         """
@@ -222,6 +224,8 @@ class MapGallery(Part):
             view = GridOptions(per_page=view.per_page, cmap=view.cmap, page=view.page)
         elif card.statistics:
             view = view.replace(figure="statistics", page=0)
+        else:
+            view = card.own(view)
         view = view.replace(**self._look)
         if on_page:
             pixels = view.dpi / 100.0  # of the screen in a pixel of the page
@@ -252,7 +256,7 @@ class MapGallery(Part):
         if card is None or shown is None:
             raise RenderError(f"There is no card '{key}' with maps to show.")
         facts = card.origin.facts
-        view = self.options.replace(page=0)
+        view = card.own(self.options.replace(page=0))
         chosen, view, _ = fitted(view, lambda options: Subject(shown, options, facts).chosen)
         if channel not in chosen:
             raise RenderError(
@@ -326,7 +330,8 @@ class MapGallery(Part):
         try:
             wanted = changed_options(self.options, changes, self._range)
             if FOR_SOME_LAYERS.keys() & changes and wanted != self.options:
-                self._refuse_what_no_card_can(wanted)
+                others = {n: v for n, v in FOR_SOME_LAYERS.items() if n not in changes}
+                self._refuse_what_no_card_can(wanted, wanted.replace(**others))
             self.options = wanted
         except RenderError as error:
             refusal = error
@@ -339,18 +344,26 @@ class MapGallery(Part):
         else:
             self.show_problem(refusal, field=next(iter(changes), ""))
 
-    def _refuse_what_no_card_can(self, options: GridOptions) -> None:
-        """Raises the current card's reason where no shown card can follow the options in full."""
+    def _refuse_what_no_card_can(self, options: GridOptions, alone: GridOptions) -> None:
+        """Raises the current card's reason where no shown card can follow a choice.
+
+        Args:
+            options: The view with it.
+            alone: The same without what was chosen before for some layers, which may be what a
+                card cannot follow.
+        """
         reasons: list[RenderError] = []
-        first = self.current
-        for card in sorted(self.shown_cards, key=lambda card: card is not first):
-            if card.statistics or card.filters:
-                continue  # statistics are of all channels, filters of the weights
-            with contextlib.suppress(RenderError):  # it could not be drawn before either
-                painted = self._painted(card, options.replace(page=0))
-                if painted is None or painted.refusal is None:
-                    return
-                reasons.append(painted.refusal)
+        # Statistics are of all channels, filters of the weights.
+        cards = [c for c in self.shown_cards if not (c.statistics or c.filters)]
+        for tried in dict.fromkeys((options, alone)):
+            reasons = []
+            for card in sorted(cards, key=lambda card: card is not self.current):
+                plain = replace(card, channels="", first=[])  # the choice is for all layers
+                with contextlib.suppress(RenderError):  # it could not be drawn before either
+                    painted = self._painted(plain, tried.replace(page=0))
+                    if painted is None or painted.refusal is None:
+                        return
+                    reasons.append(painted.refusal)
         if reasons:
             raise reasons[0]
 
@@ -385,6 +398,41 @@ class MapGallery(Part):
         card = self._cards.get(key)
         if card is not None and leaf in card.leaves:
             self._change(card, leaf=leaf, page=0)
+
+    def _choose_channels(self, key: str, channels: str) -> None:
+        card = self._cards.get(key)
+        if card is not None:
+            self._change_own(card, channels=channels.strip(), page=0)
+
+    def keep_first(self, key: str, channel: int, on: bool) -> None:
+        """Keeps a channel before all others of its card, or no longer does.
+
+        Args:
+            key: The card's key, "layer#call".
+            channel: The channel.
+            on: Whether it is kept first; the one that came last is the last of these.
+        """
+        card = self._cards.get(key)
+        if card is not None:
+            others = [c for c in card.first if c != channel]
+            self._change_own(card, first=[*others, channel] if on else others)
+
+    def _keep_none_first(self, key: str) -> None:
+        if card := self._cards.get(key):
+            self._change_own(card, first=[])
+
+    def _change_own(self, card: Card, **changes: Any) -> None:
+        """Sets on a card what its layer can follow; what it cannot is said at the field."""
+        tried = replace(card, **changes)
+        try:
+            if card.activation is not None:
+                options = tried.own(self.options.replace(page=0))
+                page_count(card.activation, options, facts=card.origin.facts)
+        except RenderError as error:
+            self.show_problem(error, field="channels" if "channels" in changes else "")
+            return
+        self.alert = {}
+        self._change(card, **changes)
 
     def _change(self, card: Card, **changes: Any) -> None:
         """Changes the card that the user works with, and publishes it."""
@@ -500,4 +548,7 @@ class MapGallery(Part):
             "filters": self._show_filters,
             "statistics": self._show_statistics,
             "leaf": self._choose_leaf,
+            "channels": self._choose_channels,
+            "first": self.keep_first,
+            "none-first": self._keep_none_first,
         }

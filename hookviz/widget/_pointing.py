@@ -134,6 +134,8 @@ class Pointing:
         self._app = app
         self._image: Any = None
         self._asked = False
+        self._wanted: dict[str, Any] | None = None
+        self._wanted_region: list[int] = []
         self._centers: dict[str, tuple[Any, Centers | None, Any]] = {}
 
     def handlers(self) -> Handlers:
@@ -335,9 +337,36 @@ class Pointing:
         with self._app.lock:
             self._app.region = []
 
+    def want(self, pin: dict[str, Any] | None, region: list[int]) -> None:
+        """Has a place pinned and a region marked once there is a run, and a photo, that has them.
+
+        Args:
+            pin: As arguments of `pin`; None for none.
+            region: As arguments of `mark`; [] for none.
+        """
+        with self._app.lock:
+            self._wanted, self._wanted_region = pin, region
+            self._take_wanted()
+
+    def _take_wanted(self) -> None:
+        app = self._app
+        region = self._wanted_region
+        if region and app.image is not None:
+            self._wanted_region = []
+            with contextlib.suppress(HookvizError):  # another photo
+                self.mark(*region)
+        wanted = self._wanted
+        card = app.gallery.card(wanted["key"]) if wanted else None
+        found = app.results.get(card.layer) if card is not None else None
+        if wanted and found is not None and found.run is not None:
+            self._wanted = None
+            with contextlib.suppress(HookvizError):  # the place is there no more
+                self.pin(**wanted)
+
     def refresh(self) -> None:
         """Brings pin and region up to what is there; they go with what they were set on."""
         app = self._app
+        self._take_wanted()
         pin = app.pin
         card = app.gallery.card(pin["key"]) if pin else None
         if card is None or card.activation is None:

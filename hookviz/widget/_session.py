@@ -70,20 +70,7 @@ def save_session(app: App, path: str | Path) -> Path:
         raise ExportError(f"A session's name ends with {SUFFIX}; '{path}' does not.")
     file = Path(path).expanduser().absolute()
     with app.lock:
-        if app.model is None:
-            raise ExportError("There is no session to save: the app has no model.")
-        content = {
-            "hookviz_session": _FORMAT,
-            "hookviz_version": __version__,
-            "model": _model_entry(app.model, app.device),
-            "image": None if app.image is None else _image_entry(app.image),
-            "preprocessing": {"choice": app.image_input.choice, "own": app.image_input.own},
-            "layers": list(app.tree.selected),
-            "hidden_calls": list(app.tree.hidden_calls),
-            "view": changed_from_default(app.gallery.options),
-            "cards": app.gallery.card_settings(),
-            "auto_run": app.auto_run,
-        }
+        content = choices_of(app)
     text = json.dumps(content, indent=1, allow_nan=False)
     part = file.with_name(f"{file.name}.{uuid.uuid4().hex}.part")
     try:
@@ -98,7 +85,40 @@ def save_session(app: App, path: str | Path) -> Path:
     return file
 
 
-def _model_entry(model: LoadedModel, device: str) -> dict[str, Any]:
+def choices_of(app: App, *, photo: bool = True) -> dict[str, Any]:
+    """An app's choices, as a session file holds them.
+
+    Args:
+        app: The app.
+        photo: Hold the bytes of an image that has no path; False leaves that image out.
+
+    Raises:
+        ExportError: The app has no model, or the image is too large.
+    """
+    with app.lock:
+        if app.model is None:
+            raise ExportError("There is no session to save: the app has no model.")
+        image: dict[str, Any] | None = None
+        if app.image is not None and (photo or app.image.path or sample_named(app.image)):
+            image = _image_entry(app.image)
+        return {
+            "hookviz_session": _FORMAT,
+            "hookviz_version": __version__,
+            "model": model_entry(app.model, app.device),
+            "image": image,
+            "preprocessing": {"choice": app.image_input.choice, "own": app.image_input.own},
+            "layers": list(app.tree.selected),
+            "hidden_calls": list(app.tree.hidden_calls),
+            "view": changed_from_default(app.gallery.options),
+            "cards": app.gallery.card_settings(),
+            "auto_run": app.auto_run,
+            "pin": {name: app.pin[name] for name in _PIN} if app.pin else None,
+            "region": list(app.region),
+        }
+
+
+def model_entry(model: LoadedModel, device: str) -> dict[str, Any]:
+    """What a session file says of a model and its device."""
     entry: dict[str, Any] = {"model": named_model(model), "device": device, **load_arguments(model)}
     own = ""
     if entry["model"] is None:
@@ -143,17 +163,19 @@ class Session:
 
     Args:
         path: The file.
+        data: What is in it; None reads it.
 
     Attributes:
         layers: Names of the ticked layers.
+        own_model: Whether the model was the user's own, which no file holds.
 
     Raises:
         ExportError: It cannot be read, or it is no session; says what is wrong.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, data: bytes | None = None) -> None:
         self._file = Path(os.fsdecode(path)).expanduser()
-        content = self._read()
+        content = self._parsed(self._read() if data is None else data)
         self._model = self._table(content["model"], "model", _MODEL, ["device"])
         if not self._model.keys() & {"model", "own"}:
             self._refuse("model has no name")
@@ -165,10 +187,18 @@ class Session:
         self.layers: list[str] = content["layers"]
         self._hidden: list[str] = content["hidden_calls"]
         self._auto_run: bool = content["auto_run"]
+        self.own_model = "own" in self._model
+        self._pin: dict[str, Any] | None = None
+        if content.get("pin") is not None:
+            self._pin = self._table(content["pin"], "pin", _PIN, _PIN)
+        self._region: list[int] = content.get("region") or []
         self._cards = {
             key: self._table(card, f"cards[{key!r:.60}]", _CARD)
             for key, card in content["cards"].items()
         }
+        for card in self._cards.values():
+            with self._refusing("cards"):
+                GridOptions(channels=card.get("channels") or None, first=card.get("first") or None)
         with self._refusing("view"):
             self._options = GridOptions.from_json(json.dumps(content["view"]))
         with self._refusing("preprocessing"):
@@ -177,6 +207,26 @@ class Session:
             if (steps := self._model.get("preprocess")) is not None:
                 self._model["preprocess"] = _steps(steps)
         self._data = self._decoded()
+
+    def has_model(self, entry: Mapping[str, Any]) -> bool:
+        """Whether its model is the one of a `model_entry`, on whatever device."""
+        own = {**entry, "device": ""}
+        if isinstance(own.get("preprocess"), dict):
+            own["preprocess"] = _steps(own["preprocess"])
+        return own == {**self._model, "device": ""}
+
+    def summary(self) -> str:
+        """What was chosen, in one line."""
+        model = self._model.get("own") or self._model["model"]
+        parts = [Path(model).name or model]
+        parts.append(self._image["name"] if self._image else "no photo, or one that is not kept")
+        parts.append(f"{len(self.layers)} layer{'s' if len(self.layers) != 1 else ''}")
+        parts += ["preprocessing"] if self._preprocessing["choice"] != "model" else []
+        changed = self._options != GridOptions() or self._cards
+        parts += ["view"] if changed else []
+        parts += ["a pinned place"] if self._pin else []
+        parts += ["a region"] if self._region else []
+        return ", ".join(parts)
 
     def load_model(self, device: str) -> LoadedModel:
         """The model, on the session's device where this machine has it.
@@ -246,6 +296,7 @@ class Session:
         app.gallery.options = self._options
         app.gallery.restore(self._cards)
         app.auto_run = self._auto_run
+        app.pointing.want(self._pin, self._region if self._image else [])
 
     # ── inside
 
@@ -262,7 +313,7 @@ class Session:
         except (TypeError, ValueError, OverflowError) as error:
             self._refuse(f"its {where} cannot be used", error)
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> bytes:
         try:
             if not self._file.is_file():
                 self._refuse("there is no such file")
@@ -270,6 +321,9 @@ class Session:
                 data = stream.read(_MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             self._refuse(getattr(error, "strerror", None) or "its path is not legal", error)
+        return data
+
+    def _parsed(self, data: bytes) -> dict[str, Any]:
         if len(data) > _MOST_BYTES:
             self._refuse(f"it is larger than {bytes_text(_MOST_BYTES)}")
         try:
@@ -281,7 +335,7 @@ class Session:
             self._refuse("it is JSON, but not a session of hookviz's")
         if found > _FORMAT:
             self._refuse(f"it was written by a later hookviz than this one, {__version__}")
-        return self._table(content, "it", _SESSION, _SESSION)
+        return self._table(content, "it", _SESSION, _SESSION.keys() - {"pin", "region"})
 
     def _table(
         self, table: Any, where: str, kinds: _Kinds, needed: Collection[str] = ()
@@ -333,6 +387,10 @@ _TEXT_OR_NULL = (lambda value: value is None or isinstance(value, str), "a text 
 _BOOL = (lambda value: isinstance(value, bool), "true or false")
 _TEXTS = (_is_texts, "a list of texts")
 _COUNT = (_is_count, "a whole number from 0")
+_COUNTS = (
+    lambda value: isinstance(value, list) and all(map(_is_count, value)),
+    "a list of whole numbers from 0",
+)
 _TABLE = (lambda value: isinstance(value, dict), "a table of names and values")
 
 _SESSION: _Kinds = {
@@ -340,7 +398,14 @@ _SESSION: _Kinds = {
     "image": (lambda value: value is None or isinstance(value, dict), "a table or null"),
     "preprocessing": _TABLE, "layers": _TEXTS, "hidden_calls": _TEXTS, "view": _TABLE,
     "cards": _TABLE, "auto_run": _BOOL,
+    "pin": (lambda value: value is None or isinstance(value, dict), "a table or null"),
+    "region": (
+        lambda value: isinstance(value, list) and [len(value), *map(_is_count, value)]
+        in ([0], [4, True, True, True, True]),
+        "four whole numbers from 0, or none",
+    ),
 }  # fmt: skip
+_PIN: _Kinds = {"key": _TEXT, "channel": _COUNT, "y": _COUNT, "x": _COUNT}
 _MODEL: _Kinds = {
     "model": _TEXT, "own": _TEXT, "device": _TEXT, "weights": _TEXT_OR_NULL,
     "num_classes": _COUNT, "strict": _BOOL, "name": _TEXT, "categories": _TEXTS, "dtype": _TEXT,
@@ -359,4 +424,5 @@ _HOW: _Kinds = {
 }
 _CARD: _Kinds = {
     "page": _COUNT, "leaf": _TEXT, "statistics": _BOOL, "filters": _BOOL, "collapsed": _BOOL,
+    "channels": _TEXT, "first": _COUNTS,
 }  # fmt: skip

@@ -32,6 +32,34 @@ describe("gallery", () => {
   });
   const of = (key, name) => el.querySelector(`[data-key="${key}"] [data-hv="${name}"]`);
 
+  test("channels are those of all layers, or of the card in use; what a card has alone is said on it", () => {
+    const [box, of_] = [part(el, "view-channels"), part(el, "view-channels-of")];
+    const type = (text) => {
+      box.value = text;
+      box.dispatchEvent(new Event("change", { bubbles: true }));
+    };
+    of("b#1", "collapse").dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
+    expect([...of_.options].map((o) => o.textContent)).toEqual(["all layers", "b"]);
+    type("0-3");
+    expect(model.sent.at(-1)).toMatchObject({ type: "view", changes: { channels: "0-3" } });
+    of_.value = "one";
+    of_.dispatchEvent(new Event("change"));
+    expect(box.value).toBe("");
+    type("5,6");
+    expect(model.sent.at(-1)).toMatchObject({ type: "channels", key: "b#1", channels: "5,6" });
+    model.change({ cards: [card("a#1"), card("b#1", { channels: "5,6", first: [9, 2] })] });
+    expect(box.value).toBe("5,6");
+    expect(of("a#1", "own-first").hidden && of("a#1", "own-channels").hidden).toBe(true);
+    expect(of("b#1", "own-first").textContent).toBe("★ 9, 2 ×");
+    of("b#1", "own-first").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "none-first", key: "b#1" });
+    of("b#1", "own-channels").click();
+    expect(model.sent.at(-1)).toMatchObject({ type: "channels", key: "b#1", channels: "" });
+    of("a#1", "collapse").dispatchEvent(new MouseEvent("mousedown", { bubbles: true }));
+    expect(box.value).toBe("");
+    model.change({ alert: { message: "no", field: "channels" } });
+    expect(box.getAttribute("aria-invalid")).toBe("true");
+  });
   test("a picture is shown with its facts and pages", () => {
     expect(of("a#1", "pending").textContent).toBe("Drawing …");
     model.hear(pixels("a#1"), PNG);

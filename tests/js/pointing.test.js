@@ -142,6 +142,30 @@ describe("pointing", () => {
     await tick(40);
     expect(part(root, "readout").getAttribute("aria-busy")).toBe("true");
   });
+  test("a channel is kept first by the star over its map, or by p", async () => {
+    at(65, 21);
+    await tick(40);
+    const star = part(root, "keep-first");
+    expect([star.hidden, star.textContent, star.getAttribute("aria-pressed")]).toEqual([false, "☆", "false"]);
+    star.dispatchEvent(new MouseEvent("pointermove", { bubbles: true }));
+    star.click();
+    expect(sent.at(-1)).toEqual({ type: "first", key: "a#1", channel: 3, on: true });
+    root.querySelector("article").dataset.first = "9 3";
+    at(66, 22);
+    await tick(40);
+    expect([star.textContent, star.getAttribute("aria-pressed")]).toEqual(["★", "true"]);
+    star.click();
+    expect(sent.at(-1)).toMatchObject({ channel: 3, on: false });
+    at(300, 300);
+    await tick(40);
+    expect(star.hidden).toBe(true);
+    grid.focus();
+    await tick(40);
+    expect(star.hidden).toBe(true); // the keys have p
+    expect(press(grid, "p").defaultPrevented).toBe(true);
+    expect(sent.at(-1)).toEqual({ type: "first", key: "a#1", channel: 7, on: true });
+    expect(part(root, "said").textContent).toBe("Channel 7 comes first.");
+  });
   test("an answer without a value shows nothing and is not asked again", async () => {
     at(11, 21);
     reply(sent[0], {});

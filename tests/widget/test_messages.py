@@ -152,6 +152,10 @@ MESSAGES = {
         ),
         message("page-size", scope=JSON, key=JSON),
         message("view-here", view=JSON),
+        message("former", text=TEXTS),
+        message("former", text=JSON),
+        message("use-former"),
+        message("no-former"),
         message("cancel"),
         message("run", anyway=JSON),
         message("dismiss"),
@@ -175,6 +179,11 @@ MESSAGES = {
         message("statistics", key=KEYS, on=st.booleans()),
         message("collapse", key=KEYS, on=st.booleans()),
         message("leaf", key=KEYS, leaf=JSON),
+        message("channels", key=KEYS, channels=TEXTS),
+        message("channels", key=KEYS, channels=JSON),
+        message("first", key=KEYS, channel=st.one_of(st.integers(-2, 7), JSON), on=JSON),
+        message("first", key=KEYS, channel=st.integers(0, 5), on=st.booleans()),
+        message("none-first", key=KEYS),
         message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
         message("near", keys=JSON),
         message("current", key=KEYS),
@@ -358,6 +367,18 @@ class TestViewChoices:
         assert app.wait(60)
         assert notes["conv#1"] is None
         assert notes["dead#1"]["code"] == "all-dead"
+
+    def test_a_choice_is_not_refused_for_an_earlier_one(self, opened: Any) -> None:
+        app, page, _ = opened
+        self.view(page, overlay=True)
+        for key in ("conv", "few", "dead"):
+            page.say(3, {"type": "statistics", "key": f"{key}#1", "on": True})
+        self.view(page, channels="0")  # vectors alone are left, which no overlay goes with
+        assert app.gallery.alert == {}
+        assert page.states[3]["view"]["channels"] == "0" == app.options.channels
+        self.view(page, channels="64")
+        assert app.gallery.alert["code"] == "no-such-channel"
+        self.view(page, channels="", overlay=False)
 
     def test_a_page_beyond_the_last_is_the_last(self, opened: Any) -> None:
         app, page, notes = opened

@@ -3,8 +3,10 @@
 // Reads the traits model_info, devices, device, status, why_not, why_no_export, predictions,
 // export_result, auto_run, alert, max_bytes and the parts image_input, tree, gallery.
 import "./app.css";
+import { columnEdge } from "./columns.js";
 import { exportPanel, helpPanel, largePanel, modelPanel } from "./dialogs.js";
 import { alertBox, button, cardKey, Cleanup, focused, freshId, h, icon, select, setChoices, setText } from "./kit.js";
+import { formerChoices } from "./former.js";
 import { watchKernel } from "./liveness.js";
 import { pointing } from "./pointing.js";
 import { pythonCopy } from "./python_copy.js";
@@ -60,9 +62,15 @@ export function renderApp({ model, el, host }) {
   const slots = Object.fromEntries(PARTS.map((name) => [name, h("div", { class: `hv-place hv-place-${name}` })]));
   const side = h("div", { class: "hv-side" }, slots.image_input, predictions.el, slots.tree);
   const results = resultTabs(model, slots.gallery, (reference, place) => showPart(host, reference, place, cleanup));
-  const columns = h("div", { class: "hv-columns" }, side, results);
+  const sideEdge = columnEdge({ name: "side", label: "Width of the layers' column", column: () => side,
+    limits: (app) => [200, app.clientWidth - 320] }, () => root, cleanup);
+  const besideEdge = columnEdge({ name: "beside", label: "Width of the panel beside the gallery", before: true,
+    column: () => /** @type {HTMLElement | undefined} */ (results.querySelector(".hv-beside:not([hidden])") ?? undefined),
+    limits: () => [200, results.clientWidth - 220] }, () => root, cleanup);
+  slots.gallery.after(besideEdge);
+  const columns = h("div", { class: "hv-columns" }, side, sideEdge, results);
   const root = h("section", { hv: "app", class: "hv hv-app", "aria-label": "hookviz", "data-state": "idle" },
-    header.el, h("div", { class: "hv-notices" }, notice, alert.place),
+    header.el, h("div", { class: "hv-notices" }, notice, alert.place, formerChoices(model, cleanup, send)),
     columns,
     bar.el, ...dialogs.map((dialog) => dialog.box));
 

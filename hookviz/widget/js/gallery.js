@@ -4,7 +4,8 @@
 import "./gallery.css";
 import { Card } from "./gallery_card.js";
 import { viewBar } from "./gallery_view.js";
-import { cardKey, Cleanup, debounce, h, icon, isDark, partAlert, setText } from "./kit.js";
+import { cardKey, Cleanup, debounce, h, icon, partAlert, setText } from "./kit.js";
+import { pixelRatio, watchLook } from "./look.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -18,7 +19,9 @@ export function renderGallery({ model, el }) {
       // The kernel is gone (sizes and scrolling are told late): the app says so elsewhere.
     }
   };
-  const view = viewBar((changes) => send({ type: "view", changes }), (size) => send({ type: "tile", size }), model.get("choices"));
+  const view = viewBar((changes) => send({ type: "view", changes }), (size) => send({ type: "tile", size }),
+    (channels) => send({ type: "channels", key: current, channels }), model.get("choices"));
+  const showView = () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64, cards.get(current)?.state ?? null);
   const empty = h("p");
   const emptyBox = h("div", { hv: "empty", class: "hv-empty" }, icon("layers"), empty);
   const list = h("div", { hv: "cards", class: "hv-cards" });
@@ -52,6 +55,7 @@ export function renderGallery({ model, el }) {
     emptyBox.hidden = states.length > 0;
     setText(empty, model.get("empty") ?? "");
     if (!cards.has(current)) setCurrent(states[0]?.key ?? "", false);
+    showView();
   }
   /** @param {string} key @param {boolean} [tell] */
   function setCurrent(key, tell = true) {
@@ -60,6 +64,7 @@ export function renderGallery({ model, el }) {
     current = key;
     cards.get(key)?.el.classList.add("hv-current");
     if (tell) send({ type: "current", key });
+    showView();
   }
   /** @param {number} step */
   function move(step) {
@@ -95,14 +100,12 @@ export function renderGallery({ model, el }) {
     if (message.type === "pixels") cards.get(message.key)?.paint(message, buffers[0], pixelRatio());
   });
   cleanup.follow(model, ["cards", "empty"], refresh);
-  cleanup.follow(model, ["view", "tile"], () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64));
+  cleanup.follow(model, ["view", "tile"], showView);
   cleanup.add(() => cards.forEach((card) => card.remove()));
   const leave = cleanup.mount(el, root);
   watchLook(root, list, cleanup, (look) => send({ type: "look", ...look }));
   return leave;
 }
-
-const pixelRatio = () => Math.max(1, Math.min(3, devicePixelRatio || 1));
 
 /**
  * Tells which cards are near the screen: their pictures are drawn first.
@@ -123,38 +126,6 @@ function watchNear(cleanup, tell) {
   }, { rootMargin: "400px" });
   cleanup.add(() => watch.disconnect());
   return watch;
-}
-
-/**
- * Tells width, resolution and theme, at first and after each change. Grids are drawn for the width
- * that they have on screen, so that no pixel is resampled.
- * @param {HTMLElement} root
- * @param {HTMLElement} list
- * @param {Cleanup} cleanup
- * @param {(look: {width: number, ratio: number, style: string}) => void} tell
- */
-function watchLook(root, list, cleanup, tell) {
-  let told = "";
-  function refresh() {
-    if (!list.clientWidth) return;
-    const ratio = pixelRatio();
-    const style = isDark(root) ? "dark" : "light";
-    const look = { width: Math.round(Math.max(320, list.clientWidth - 12) * ratio), ratio, style };
-    root.dataset.style = style;
-    const now = JSON.stringify(look);
-    if (now !== told) tell(look);
-    told = now;
-  }
-  const refreshSoon = debounce(200, refresh);
-  const size = new ResizeObserver(() => (told ? refreshSoon() : refresh()));
-  size.observe(list);
-  const theme = new MutationObserver(refreshSoon);
-  // JupyterLab names its theme on the body, marimo on body and root by class or attribute.
-  for (const node of [document.documentElement, document.body]) {
-    theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
-  }
-  cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
-  refresh();
 }
 
 export default { render: renderGallery };

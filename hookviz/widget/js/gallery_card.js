@@ -1,12 +1,13 @@
 // @ts-check
 // One layer's card in the gallery: its facts, its grid, its pages.
-import { actionButtons, button, bytesText, focused, h, icon, isOff, numberText, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
+import { actionButtons, button, bytesText, focused, h, icon, isOff, middle, numberText, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
 import { sentence, worded } from "./wording.js";
 
 /**
  * @typedef {{key: string, layer: string, call: number, calls: number, leaf: string,
  *   leaves: string[], type: string, state: string, reason: string, stale: boolean,
- *   collapsed: boolean, statistics: boolean, filters: boolean | null, version: number}} CardState
+ *   collapsed: boolean, statistics: boolean, filters: boolean | null,
+ *   channels?: string, first?: number[], version: number}} CardState
  */
 /**
  * What comes with a picture.
@@ -48,6 +49,9 @@ export class Card {
       title: "Drawn from an earlier image, model or preprocessing. Run again." }, "stale");
     this.facts = h("span", { hv: "facts", class: "hv-card-facts" });
     this.scale = h("span", { hv: "colorbar", class: "hv-colorbar", role: "img", hidden: true });
+    // What is set on this card alone; a press takes it away.
+    this.own = button("own-channels", () => send({ type: "channels", key, channels: "" }), { class: "hv-chip hv-own-chip", hidden: true });
+    this.first = button("own-first", () => send({ type: "none-first", key }), { class: "hv-chip hv-own-chip", hidden: true });
     this.leaf = select("leaf", "Leaf", [], (leaf) => send({ type: "leaf", key, leaf }));
     this.statistics = tool("statistics", "chart", () => send({ type: "statistics", key, on: !this.state?.statistics }));
     this.filters = tool("filters", "filters", () => send({ type: "filters", key, on: !this.state?.filters }));
@@ -64,7 +68,7 @@ export class Card {
     this.body = h("div", { class: "hv-card-body" }, this.note, this.img, this.wait);
     this.el = h("article", { hv: "card", class: "hv-card", "data-key": key, tabindex: "-1" },
       h("header", { class: "hv-card-head" }, this.collapse,
-        h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale),
+        h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale, this.first, this.own),
         this.facts, this.scale,
         h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.filters, this.statistics)),
       this.body);
@@ -128,6 +132,17 @@ export class Card {
     this.collapse.setAttribute("aria-expanded", String(!state.collapsed));
     this.statistics.setAttribute("aria-pressed", String(state.statistics));
     this.filters.setAttribute("aria-pressed", String(Boolean(state.filters)));
+    const [kept, few] = [(state.first ?? []).join(", "), state.channels ?? ""];
+    this.first.hidden = !kept;
+    this.own.hidden = !few;
+    this.el.dataset.first = (state.first ?? []).join(" ");
+    for (const [chip, text, about] of /** @type {[HTMLElement, string, string][]} */ ([
+      [this.first, `★ ${middle(kept, 16)}`, `Channels ${kept} of ${full} come first: press to end that`],
+      [this.own, middle(few, 16), `Channels ${few} of ${full} alone: press for those of all layers`]])) {
+      chip.replaceChildren(text, h("span", { "aria-hidden": "true" }, " ×"));
+      chip.title = about;
+      chip.setAttribute("aria-label", about);
+    }
     this.leaf.hidden = state.leaves.length < 2;
     setChoices(this.leaf, state.leaves.map((leaf) => [leaf, leaf || "(value)"]));
     this.leaf.value = state.leaf;

@@ -1,14 +1,15 @@
 // @ts-check
 // The view controls: how the grids are drawn. They never run the model.
-import { button, checkbox, debounce, h, icon, select, setChoices, textField } from "./kit.js";
+import { button, checkbox, debounce, h, icon, middle, select, setChoices, textField } from "./kit.js";
 
 /**
  * One line of controls; what is rarely used is on a second one, a press away.
  * @param {(changes: Record<string, any>) => void} change
  * @param {(size: number) => void} resize
+ * @param {(channels: string) => void} changeOwn the channels of the card in use alone
  * @param {{cmaps: string[], scales: [string, string][], orders: string[]}} choices
  */
-export function viewBar(change, resize, choices) {
+export function viewBar(change, resize, changeOwn, choices) {
   const box = (/** @type {string} */ name) => (/** @type {string} */ value) => change({ [name]: value });
   const same = (/** @type {string[]} */ names) => /** @type {[string, string][]} */ (names.map((name) => [name, name]));
   const [cmaps, orders, counts] = [choices.cmaps, choices.orders, ["16", "64", "144", "256"]].map(same);
@@ -20,7 +21,8 @@ export function viewBar(change, resize, choices) {
     [["none", "none"], ["mean", "mean"], ["max", "max"], ["pca", "PCA"]], box("summary"));
   const text = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ placeholder,
     /** @type {string} */ width) => textField(`view-${name}`, label, { placeholder, class: `hv-input ${width}` },
-    (value) => change({ [name]: value }));
+    (value) => (name === "channels" && of.value === "one" ? changeOwn(value) : change({ [name]: value })));
+  const of = select("view-channels-of", "Channels of", [["all", "all layers"], ["one", "this layer"]], () => refresh());
   const fields = {
     channels: text("channels", "Channels", "e.g. 0-15,42", "hv-medium"),
     vmin: text("vmin", "Lowest value", "min", "hv-short"),
@@ -38,7 +40,7 @@ export function viewBar(change, resize, choices) {
   const size = h("input", { hv: "view-tile", class: "hv-slider", type: "range", min: "24", max: "224", step: "4",
     "aria-label": "Size of a map on the page", title: "Size of a map", oninput: resizeSoon });
   const rare = h("div", { hv: "view-rare", class: "hv-view", role: "group", "aria-label": "More of the view", hidden: true },
-    field("Per page", tiles), field("Channels", channels.input), field("Summary", summary),
+    field("Per page", tiles), field("Channels", channels.input, of), field("Summary", summary),
     h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line), channels.problem);
   const unfold = (/** @type {boolean} */ open) => {
     rare.hidden = !open;
@@ -46,10 +48,18 @@ export function viewBar(change, resize, choices) {
   };
   const more = button("view-more", () => unfold(rare.hidden), { class: "hv-quiet", label: "More of the view" }, icon("sliders"));
   const el = h("div", { hv: "view", class: "hv-views", role: "group", "aria-label": "View" },
-    h("div", { class: "hv-view" }, field("Colours", cmap), field("Scale", scale, range), field("Order", order), size, more,
+    h("div", { class: "hv-view" }, field("Colours", cmap), field("Scale", scale, range), field("Order", order), h("span", { class: "hv-sizes" }, size, more),
       vmin.problem, vmax.problem),
     rare);
   unfold(false);
+  /** What is shown: the view, and the card in use. @type {{view: Record<string, any>, card: {layer: string, channels: string} | null}} */
+  let shown = { view: {}, card: null };
+  function refresh() {
+    const { view, card } = shown;
+    setChoices(of, [["all", "all layers"], ["one", card ? middle(card.layer || "(model)", 20) : "this layer"]]);
+    if (!card) of.value = "all";
+    channels.show((of.value === "one" ? card?.channels : view.channels) ?? "");
+  }
   const offer = (/** @type {HTMLSelectElement} */ box, /** @type {string[][]} */ known, /** @type {any} */ value) => {
     const there = known.some(([v]) => v === value);
     setChoices(box, /** @type {any} */ (there ? known : [...known, [value, value]]));
@@ -57,8 +67,8 @@ export function viewBar(change, resize, choices) {
   };
   return {
     el, fields,
-    /** @param {Record<string, any>} view @param {number} tile */
-    show(view, tile) {
+    /** @param {Record<string, any>} view @param {number} tile @param {any} card the card in use */
+    show(view, tile, card) {
       if (document.activeElement !== size) size.value = String(tile);
       // What is not as it is by default must be in sight.
       if (view.channels || view.hide_dead || view.overlay || (view.summary ?? "none") !== "none") unfold(true);
@@ -68,7 +78,9 @@ export function viewBar(change, resize, choices) {
       offer(tiles, counts, String(view.per_page ?? 64));
       summary.value = view.summary ?? "none";
       range.hidden = view.scale !== "fixed";
-      for (const [name, field] of Object.entries(fields)) field.show(view[name] ?? "");
+      for (const field of ["vmin", "vmax"]) fields[/** @type {"vmin"} */ (field)].show(view[field] ?? "");
+      shown = { view, card };
+      refresh();
       dead.input.checked = Boolean(view.hide_dead);
       overlay.input.checked = Boolean(view.overlay);
     },

@@ -10,7 +10,7 @@
 // One question is under way at a time; while it is, the last answer stands greyed, as a whole: with
 // the place that it is of.
 import "./pointing.css";
-import { h, setAttribute, setText } from "./kit.js";
+import { button, h, setAttribute, setText } from "./kit.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 /** @typedef {import("./kit.js").Cleanup} Cleanup */
@@ -232,7 +232,8 @@ export function answerText(answer) {
 export function pointing(root, model, send, cleanup) {
   const readout = h("div", { hv: "readout", class: "hv-readout", hidden: true });
   const spoken = h("div", { hv: "said", class: "hv-said", role: "status" });
-  root.append(readout, spoken);
+  const keep = button("keep-first", () => cursor && keepFirst(cursor), { class: "hv-keep", tabindex: "-1", hidden: true }, "☆");
+  root.append(readout, spoken, keep);
   /** What the pointer or the keys are on. @type {Place | null} */
   let cursor = null;
   /** Whether the keys put it there. */
@@ -431,6 +432,7 @@ export function pointing(root, model, send, cleanup) {
       paint(img, wide, high, shapes);
     }
     tell();
+    placeKeep();
     if (reveal) {
       reveal = false;
       const tile = cursor && gridOf(cursor.key) && overlays.get(/** @type {any} */ (gridOf(cursor.key)))?.querySelector(".hv-mark-hover-tile");
@@ -443,6 +445,32 @@ export function pointing(root, model, send, cleanup) {
     const region = drag?.moved ? regionOf(drag) : model.get("region") ?? [];
     if (region.length !== 4) return "";
     return around([(region[0] / width) * wide, (region[1] / height) * high, (region[2] / width) * wide, (region[3] / height) * high], 1);
+  }
+  /** Whether a channel is kept before the others of its card. @param {Place} place */
+  const isFirst = ({ key, channel }) => cardOf(key)?.dataset.first?.split(" ").includes(String(channel)) ?? false;
+  const cardOf = (/** @type {string} */ key) => /** @type {HTMLElement | null} */ (root.querySelector(`[data-hv="card"][data-key="${CSS.escape(key)}"]`));
+  /** @param {Place} place */
+  function keepFirst(place) {
+    const on = !isFirst(place);
+    send({ type: "first", key: place.key, channel: place.channel, on });
+    setText(spoken, on ? `Channel ${place.channel} comes first.` : `Channel ${place.channel} is in its place again.`);
+  }
+  /** The star over the map that the mouse is on: beside the map's number, so that it hides nothing. */
+  function placeKeep() {
+    const img = cursor?.key && !byKeys && !drag ? gridOf(cursor.key) : null;
+    const tiles = img && tilesOf(img);
+    const index = cursor && tiles ? tiles.channels.indexOf(cursor.channel) : -1;
+    keep.hidden = index < 0;
+    if (!cursor || !img || !tiles || index < 0) return;
+    const [frame, box, [wide, high]] = [root.getBoundingClientRect(), img.getBoundingClientRect(), pictureSize(img)];
+    const tile = tileBox(index, tiles);
+    const on = isFirst(cursor);
+    setText(keep, on ? "★" : "☆");
+    keep.setAttribute("aria-pressed", String(on));
+    keep.title = on ? `Channel ${cursor.channel} comes first: press to end that (p)` : `Keep channel ${cursor.channel} first (p)`;
+    keep.setAttribute("aria-label", keep.title);
+    keep.style.left = `${box.left - frame.left + (tile[2] / wide) * box.width - keep.offsetWidth}px`;
+    keep.style.top = `${box.top - frame.top + (tile[1] / high) * box.height - keep.offsetHeight + 3}px`;
   }
   /** Writes what is said at the place that it is of. */
   function tell() {
@@ -466,11 +494,17 @@ export function pointing(root, model, send, cleanup) {
       return;
     }
     const tile = tiles ? tileBox(index, tiles) : [0, 0, wide, high];
+    const seen = inSight(img, root);
     const [left, above, below] = [box.left + (tile[0] / wide) * box.width, box.top + (tile[1] / high) * box.height, box.top + (tile[3] / high) * box.height];
-    const inside = below - frame.top + 5 + readout.offsetHeight < frame.height;
+    // Scrolled away, or below the run bar: there it would say a value over something else.
+    if (below <= seen.top || above >= seen.bottom) {
+      readout.hidden = true;
+      return;
+    }
+    const inside = below - frame.top + 5 + readout.offsetHeight < seen.bottom - frame.top;
     const top = inside ? below - frame.top + 5 : above - frame.top - readout.offsetHeight - 5;
     readout.style.left = `${Math.max(4, Math.min(left - frame.left, frame.width - readout.offsetWidth - 6))}px`;
-    readout.style.top = `${Math.max(4, Math.min(top, frame.height - readout.offsetHeight - 4))}px`;
+    readout.style.top = `${Math.max(4, Math.min(top, seen.bottom - frame.top - readout.offsetHeight - 4))}px`;
   }
 
   // ── the mouse
@@ -480,6 +514,7 @@ export function pointing(root, model, send, cleanup) {
   const isPhoto = (/** @type {Element} */ element) => element.matches?.(PHOTOS);
   root.addEventListener("pointermove", (event) => {
     const img = target(event);
+    if (keep.contains(img)) return;
     const over = (isMap(img) || isPhoto(img)) && placeUnder(img, event);
     if (drag && over && over.which === "original") {
       [drag.x1, drag.y1] = [over.x, over.y];
@@ -561,6 +596,10 @@ export function pointing(root, model, send, cleanup) {
     const img = target(event);
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (event.key === "Escape") return leave(img);
+    if (event.key === "p" && isMap(img) && cursor?.key === keyOf(img)) {
+      keepFirst(cursor);
+      return true;
+    }
     if (!(isMap(img) || isPhoto(img)) || !(step || event.key === "Enter")) return false;
     const here = cursor && (cursor.key ? cursor.key === keyOf(img) : isPhoto(img));
     if (!here || !cursor) startOn(img);
@@ -654,6 +693,21 @@ function tilesOf(img) {
 function pictureSize(img) {
   const own = (/** @type {string} */ name, /** @type {number} */ natural) => Number(img.getAttribute(name)) || natural || 1;
   return [own("width", img.naturalWidth), own("height", img.naturalHeight)];
+}
+
+/**
+ * The part of the app's height in which an element can be seen, whatever scrolls around it.
+ * @param {Element} element
+ * @param {Element} root
+ */
+function inSight(element, root) {
+  let { top, bottom } = root.getBoundingClientRect();
+  for (let box = element.parentElement; box && box !== root; box = box.parentElement) {
+    if (getComputedStyle(box).overflowY === "visible" || !box.clientHeight) continue;
+    const rect = box.getBoundingClientRect();
+    [top, bottom] = [Math.max(top, rect.top), Math.min(bottom, rect.bottom)];
+  }
+  return { top, bottom };
 }
 
 /** @param {HTMLElement} img */

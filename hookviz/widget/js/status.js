@@ -53,11 +53,12 @@ export function runBar({ send, openExport, copyPython }) {
   const auto = checkbox("auto-run", "Run automatically", { onchange: () => send({ type: "auto", on: auto.input.checked }) });
   auto.line.title = "Run after every change of layers or image";
   auto.line.classList.add("hv-auto");
-  const opener = button("export-button", openExport, { "aria-haspopup": "dialog" }, icon("export"), "Export");
+  auto.line.lastChild?.replaceWith(h("span", { class: "hv-long" }, "Run automatically"), h("span", { class: "hv-short-text" }, "Auto"));
+  const opener = button("export-button", openExport, { "aria-haspopup": "dialog", "aria-label": "Export", title: "Export (e)" }, icon("export"), h("span", { class: "hv-long" }, "Export"));
   const python = button("python", () => {
     setText(copied, "");
     if (!isOff(python)) copyPython();
-  }, {}, icon("copy"), "Copy as Python");
+  }, { "aria-label": "Copy as Python" }, icon("copy"), h("span", { class: "hv-long" }, "Copy as Python"));
   const copied = h("span", { hv: "copied", class: "hv-copied", role: "status" });
   const el = h("div", { hv: "runbar", class: "hv-runbar", role: "group", "aria-label": "Run bar" },
     run, cancel, bar, count, reason, auto.line, copied, python, opener);
