@@ -1,6 +1,6 @@
 """Explaining: what class activation maps cost, beside the peers', as ratios of one run.
 
-``python -m benchmarks.explain [gradients] [perturbing] [attributions]`` prints one table each.
+``python -m benchmarks.explain [TABLE …]`` prints one table each, or all of them.
 Times are medians of rounds in which every way runs once, in seconds of the CPU of one thread, so
 that other work on the machine disturbs them little; 1.00 is a forward with a full backward of
 ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
@@ -10,6 +10,8 @@ ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
   Ablation-CAM;
 - attributions: of the input, beside captum called by hand on the bare module, without
   the forward that settles the target and the two that completeness is measured by.
+- visualization: a step for channel 7 of the bundled VGG16's features.28 beside a bare loop (pixels,
+  no moves), which is 1.00 here, step by step in turn, at 128 and 224 pixels.
 
 Peers (extra ``bench``) that are not installed are left out.
 """
@@ -189,9 +191,47 @@ def attributions() -> None:
     table(measured(ways, 3), BASE)
 
 
+def visualization() -> None:
+    torch.set_num_threads(1)
+    for size in (128, 224):
+        _steps(size)
+
+
+def _steps(size: int) -> None:
+    model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+    net = model.module.features[:29].eval()
+    mean = torch.tensor(model.preprocess.mean).view(3, 1, 1)
+    pixels = torch.rand(1, 3, size, size, requires_grad=True)
+    optimiser = torch.optim.Adam([pixels], lr=0.05)
+    bare: list[float] = []
+    own: list[float] = []
+    last = time.thread_time()
+
+    def step(*_: object) -> None:
+        """One step of ours has ended; one of the bare loop is made and timed."""
+        nonlocal last
+        begin = time.thread_time()
+        own.append(begin - last)
+        with torch.enable_grad():
+            value = net((pixels - mean) * 255)[:, 7].mean()
+            (pixels.grad,) = torch.autograd.grad(-value, [pixels])
+        optimiser.step()
+        last = time.thread_time()
+        bare.append(last - begin)
+
+    hookviz.feature_visualization(model, "features.28", 7, size=size, steps=20, progress=step)
+    base = f"bare loop, {size} px"
+    table({base: bare[1:], f"hookviz, {size} px": own[1:]}, base)
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
-    tables = {"gradients": gradients, "perturbing": perturbing, "attributions": attributions}
+    tables = {
+        "gradients": gradients,
+        "perturbing": perturbing,
+        "attributions": attributions,
+        "visualization": visualization,
+    }
     for name in sys.argv[1:] or tables:
         print(f"\n{name}")
         tables[name]()
