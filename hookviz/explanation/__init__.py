@@ -9,7 +9,7 @@ know: the widget, the command line, comparisons.
 from __future__ import annotations
 
 # Importing the module of a method makes the method known.
-from hookviz.explanation import _attributions, _cam, _perturbing  # noqa: F401
+from hookviz.explanation import _attributions, _cam, _perturbing, _rollout  # noqa: F401
 from hookviz.explanation._effect import TargetEffect, effect_on
 from hookviz.explanation._explain import explain
 from hookviz.explanation._explanation import Explanation
