@@ -1,6 +1,6 @@
 """Explaining: what class activation maps cost, beside the peers', as ratios of one run.
 
-``python -m benchmarks.explain [gradients] [perturbing] [visualization]`` prints one table each.
+``python -m benchmarks.explain [TABLE …]`` prints one table each, or all of them.
 Times are medians of rounds in which every way runs once, in seconds of the CPU of one thread, so
 that other work on the machine disturbs them little; 1.00 is a forward with a full backward of
 ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
@@ -8,6 +8,8 @@ ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
 - gradients: Grad-CAM and its kin of one layer and of four;
 - perturbing: Score-CAM of layer4's 512 channels (``channels=`` of them, scaled up to 512) and
   Ablation-CAM;
+- attributions: of the input, beside captum called by hand on the bare module, without
+  the forward that settles the target and the two that completeness is measured by.
 - visualization: a step for channel 7 of the bundled VGG16's features.28 beside a bare loop (pixels,
   no moves), which is 1.00 here, step by step in turn, at 128 and 224 pixels.
 
@@ -160,6 +162,35 @@ def perturbing() -> None:
     table(measured(ways, 2), BASE)
 
 
+def attributions() -> None:
+    bench = Bench()
+
+    def captum(name: str, **options: Any) -> Way:
+        import captum.attr
+
+        attribute = getattr(captum.attr, name)(bench.module).attribute
+        return lambda: attribute(bench.x.clone().requires_grad_(), target=CLASS, **options)
+
+    windows = {"sliding_window_shapes": (3, 56, 56), "strides": (3, 56, 56)}
+    steps = {"n_steps": 16, "internal_batch_size": 8}
+    ways: dict[str, Way | None] = {
+        BASE: bench.full_backward,
+        "hookviz saliency": bench.own("saliency", None),
+        "captum Saliency": captum("Saliency"),
+        "hookviz guided backpropagation": bench.own("guided_backprop", None),
+        "captum GuidedBackprop": captum("GuidedBackprop"),
+        "hookviz integrated gradients, 16 steps": bench.own(
+            "integrated_gradients", None, steps=16, batch=8
+        ),
+        "captum IntegratedGradients, 16 steps": captum("IntegratedGradients", **steps),
+        "hookviz occlusion, 16 windows": bench.own(
+            "occlusion", None, window=56, stride=56, batch=16
+        ),
+        "captum Occlusion, 16 windows": captum("Occlusion", perturbations_per_eval=16, **windows),
+    }
+    table(measured(ways, 3), BASE)
+
+
 def visualization() -> None:
     torch.set_num_threads(1)
     for size in (128, 224):
@@ -195,7 +226,12 @@ def _steps(size: int) -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    tables = {"gradients": gradients, "perturbing": perturbing, "visualization": visualization}
+    tables = {
+        "gradients": gradients,
+        "perturbing": perturbing,
+        "attributions": attributions,
+        "visualization": visualization,
+    }
     for name in sys.argv[1:] or tables:
         print(f"\n{name}")
         tables[name]()
