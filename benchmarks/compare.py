@@ -1,8 +1,9 @@
 """Comparing two runs: time, memory, how large rounding is, and what is found.
 
-``python -m benchmarks.compare [speed] [rounding] [found]`` prints one table each:
+``python -m benchmarks.compare [speed] [app] [rounding] [found]`` prints one table each:
 
 - speed: two runs of ResNet-50, every layer, seconds and memory beyond what the runs hold;
+- app: the same two runs in the app, from the message of the page to all rows and to the first maps;
 - rounding: in nine architectures, the largest difference of any layer between two ways of computing
   the same, as a share of the layer's largest magnitude, in units of the coarser dtype's spacing ε;
 - found: one weight in each layer of ResNet-152 that has weights is changed by 1e-3 in turn; how
@@ -61,6 +62,30 @@ def speed() -> None:
     for name, work in ways.items():
         more = peak(work)[0] / MEGABYTE  # of torch's own allocations
         print(f"{name:40} {seconds_of(work):6.2f} s  {more:6.0f} MB more at its highest")
+
+
+def app() -> None:
+    explorer = hookviz.explore(loaded("resnet50"), hookviz.sample_image(), run=False)
+    explorer.layers = explorer.tree.names
+    for image in ("chelsea.png", "coffee.png"):
+        explorer.image = hookviz.sample_image(image)
+        assert explorer.start_run(anyway=True)
+        assert explorer.wait(300)
+    panel = next(part for part in explorer.parts if hasattr(part, "kept"))
+    panel._handle_custom_msg({"type": "look", "width": 700}, [])
+    rows, maps = [], []
+    for _ in range(5):
+        begin = time.perf_counter()
+        panel._handle_custom_msg({"type": "compare", "keys": ["1", "2"]}, [])
+        while panel.compared["state"] == "comparing":
+            time.sleep(0.002)
+        rows.append(time.perf_counter() - begin)
+        assert explorer.wait(300)
+        maps.append(time.perf_counter() - begin)
+    kept = panel.kept.bytes / MEGABYTE
+    print(f"in the app, {len(panel.layers)} rows, {kept:.0f} MB of runs kept")
+    print(f"rows after {statistics.median(rows):.2f} s, maps after {statistics.median(maps):.2f} s")
+    explorer.close()
 
 
 def rounding() -> None:
@@ -123,6 +148,6 @@ def found() -> None:
 
 
 if __name__ == "__main__":
-    tables = {"speed": speed, "rounding": rounding, "found": found}
+    tables = {"speed": speed, "app": app, "rounding": rounding, "found": found}
     for wanted in sys.argv[1:] or tables:
         tables[wanted]()

@@ -1,12 +1,17 @@
 """Explaining: what class activation maps cost, beside the peers', as ratios of one run.
 
-``python -m benchmarks.explain [gradients] [perturbing]`` prints one table each. Times are medians
-of rounds in which every way runs once, on one thread; 1.00 is a forward with a full backward of
+``python -m benchmarks.explain [TABLE …]`` prints one table each, or all of them.
+Times are medians of rounds in which every way runs once, in seconds of the CPU of one thread, so
+that other work on the machine disturbs them little; 1.00 is a forward with a full backward of
 ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
 
 - gradients: Grad-CAM and its kin of one layer and of four;
 - perturbing: Score-CAM of layer4's 512 channels (``channels=`` of them, scaled up to 512) and
-  Ablation-CAM.
+  Ablation-CAM;
+- attributions: of the input, beside captum called by hand on the bare module, without
+  the forward that settles the target and the two that completeness is measured by.
+- visualization: a step for channel 7 of the bundled VGG16's features.28 beside a bare loop (pixels,
+  no moves), which is 1.00 here, step by step in turn, at 128 and 224 pixels.
 
 Peers (extra ``bench``) that are not installed are left out.
 """
@@ -103,10 +108,10 @@ def measured(ways: dict[str, Way | None], rounds: int) -> dict[str, list[float]]
     found: dict[str, list[float]] = {name: [] for name in there}
     for number in range(rounds + 1):
         for name, way in there.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             way()
             if number:
-                found[name].append(time.perf_counter() - begin)
+                found[name].append(time.process_time() - begin)
     return found
 
 
@@ -142,24 +147,91 @@ def perturbing() -> None:
     bench = Bench()
 
     def own_loop() -> object:
-        """512 masked images, 32 at a time, and nothing else."""
+        """512 images, 16 at a time, and nothing else."""
         with torch.no_grad():
-            return [bench.module(bench.x.expand(32, -1, -1, -1) * 1.0) for _ in range(16)]
+            return [bench.module(bench.x.expand(16, -1, -1, -1) * 1.0) for _ in range(32)]
 
     ways: dict[str, Way | None] = {
         BASE: bench.full_backward,
         "own loop over 512 images": own_loop,
         "hookviz Score-CAM, 512 channels": bench.own("scorecam"),
         "grad-cam Score-CAM, 512 channels": bench.grad_cam("ScoreCAM"),
-        "torchcam Score-CAM, 512 channels": bench.torchcam("ScoreCAM", batch_size=32),
+        "torchcam Score-CAM, 512 channels": bench.torchcam("ScoreCAM", batch_size=16),
         "hookviz Ablation-CAM, 512 channels": bench.own("ablationcam"),
     }
     table(measured(ways, 2), BASE)
 
 
+def attributions() -> None:
+    bench = Bench()
+
+    def captum(name: str, **options: Any) -> Way:
+        import captum.attr
+
+        attribute = getattr(captum.attr, name)(bench.module).attribute
+        return lambda: attribute(bench.x.clone().requires_grad_(), target=CLASS, **options)
+
+    windows = {"sliding_window_shapes": (3, 56, 56), "strides": (3, 56, 56)}
+    steps = {"n_steps": 16, "internal_batch_size": 8}
+    ways: dict[str, Way | None] = {
+        BASE: bench.full_backward,
+        "hookviz saliency": bench.own("saliency", None),
+        "captum Saliency": captum("Saliency"),
+        "hookviz guided backpropagation": bench.own("guided_backprop", None),
+        "captum GuidedBackprop": captum("GuidedBackprop"),
+        "hookviz integrated gradients, 16 steps": bench.own(
+            "integrated_gradients", None, steps=16, batch=8
+        ),
+        "captum IntegratedGradients, 16 steps": captum("IntegratedGradients", **steps),
+        "hookviz occlusion, 16 windows": bench.own(
+            "occlusion", None, window=56, stride=56, batch=16
+        ),
+        "captum Occlusion, 16 windows": captum("Occlusion", perturbations_per_eval=16, **windows),
+    }
+    table(measured(ways, 3), BASE)
+
+
+def visualization() -> None:
+    torch.set_num_threads(1)
+    for size in (128, 224):
+        _steps(size)
+
+
+def _steps(size: int) -> None:
+    model = hookviz.load_model("vgg16", weights="bundled", device="cpu")
+    net = model.module.features[:29].eval()
+    mean = torch.tensor(model.preprocess.mean).view(3, 1, 1)
+    pixels = torch.rand(1, 3, size, size, requires_grad=True)
+    optimiser = torch.optim.Adam([pixels], lr=0.05)
+    bare: list[float] = []
+    own: list[float] = []
+    last = time.thread_time()
+
+    def step(*_: object) -> None:
+        """One step of ours has ended; one of the bare loop is made and timed."""
+        nonlocal last
+        begin = time.thread_time()
+        own.append(begin - last)
+        with torch.enable_grad():
+            value = net((pixels - mean) * 255)[:, 7].mean()
+            (pixels.grad,) = torch.autograd.grad(-value, [pixels])
+        optimiser.step()
+        last = time.thread_time()
+        bare.append(last - begin)
+
+    hookviz.feature_visualization(model, "features.28", 7, size=size, steps=20, progress=step)
+    base = f"bare loop, {size} px"
+    table({base: bare[1:], f"hookviz, {size} px": own[1:]}, base)
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
-    tables = {"gradients": gradients, "perturbing": perturbing}
+    tables = {
+        "gradients": gradients,
+        "perturbing": perturbing,
+        "attributions": attributions,
+        "visualization": visualization,
+    }
     for name in sys.argv[1:] or tables:
         print(f"\n{name}")
         tables[name]()

@@ -20,7 +20,7 @@ _NAMES = {
     "hookviz.run": "Run feature_maps filters",
     "hookviz.comparison": "Comparison compare",
     "hookviz.surveys": "Survey open_survey survey",
-    "hookviz.explanation": "Explanation explain",
+    "hookviz.explanation": "Explanation explain feature_visualization sweep",
     "hookviz.errors": "HookvizError",
     "hookviz._reproduce": "reproduce",
     "hookviz.widget": "explore",
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from hookviz.errors import HookvizError as HookvizError
     from hookviz.explanation import Explanation as Explanation
     from hookviz.explanation import explain as explain
+    from hookviz.explanation import feature_visualization as feature_visualization
+    from hookviz.explanation import sweep as sweep
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing
     from hookviz.images import read_image as read_image

@@ -1,4 +1,4 @@
-"""Draws any exported PNG again: of a run, a comparison or an explanation."""
+"""Draws any exported PNG again: of a run, a comparison, an explanation or a visualization."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reproduce(
     """
     from hookviz.export import kinds_in, read_png_facts
 
-    if "attribution" in kinds_in(read_png_facts(png)):
+    if kinds_in(read_png_facts(png)) & {"attribution", "visualization"}:
         from hookviz.explanation import reproduce as reproduce_explanation
 
         return reproduce_explanation(png, model, image)

@@ -14,11 +14,12 @@ from hookviz.errors import LayerError, did_you_mean
 __all__ = ["Activation", "CallChoice", "Kind", "choose"]
 
 Kind = Literal[
-    "output", "input", "attention", "output_gradient", "input_gradient", "weight", "attribution"
-]
+    "output", "input", "attention", "output_gradient", "input_gradient", "weight", "attribution",
+    "visualization",
+]  # fmt: skip
 """What a record is: a layer's output or input, its attention probabilities (N, heads, queries,
-keys), the gradient of output or input, the layer's weights, or how much its places count for a
-target."""
+keys), the gradient of output or input, the layer's weights, how much its places count for a
+target, or a picture that was made for it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

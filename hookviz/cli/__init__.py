@@ -20,6 +20,7 @@ from hookviz.cli._explain_command import explain
 from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
 from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.cli._survey_commands import survey, top
+from hookviz.cli._what_if_commands import sweep, visualize
 from hookviz.version import __version__
 
 __all__ = ["cli", "main"]
@@ -32,8 +33,8 @@ def cli() -> None:
 
 
 for _command in (
-    *(lab, models, layers, maps, filters, compare, explain, survey, top, reproduce),
-    *(weights, doctor),
+    *(lab, models, layers, maps, filters, compare, explain, sweep, visualize, survey, top),
+    *(reproduce, weights, doctor),
 ):
     cli.add_command(_command)
 

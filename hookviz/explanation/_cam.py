@@ -100,7 +100,9 @@ class _LayerMaps:
         """The record of the layer."""
         remarks = []
         if positive and bool((self.here.maps < 0).any()):
-            remarks.append("the method is made for values that are not negative; this layer's are")
+            remarks.append(
+                "the method is made for values that are not negative; some of this layer's are"
+            )
         for number, flat in enumerate(self.flat):
             if not flat:
                 continue
@@ -146,7 +148,8 @@ def _eigen(job: Job) -> Iterator[Attribution]:
         vector = principal_direction(here.maps)
         found = torch.einsum("chw,c->hw", here.maps, vector)
         apart = None if here.apart is None else (vector @ here.apart)[None]
-        yield job.attribution(point.record, found[None, None], apart=apart)
+        remark = "the layer's main direction, whatever the target is"
+        yield job.attribution(point.record, found[None, None], apart=apart, remarks=[remark])
     job.steps.step()
 
 

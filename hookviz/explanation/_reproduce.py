@@ -1,4 +1,4 @@
-"""Draws an exported PNG of an explanation again."""
+"""Draws an exported PNG of an explanation or a visualization again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookviz.errors import ExportError
 from hookviz.explanation._explain import explain
+from hookviz.explanation._visualization import visualize_again
 from hookviz.run import recorded_image, recorded_model
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def reproduce(png: str | Path | bytes, model: Any = None, image: Any = None) -> 
     def run(
         facts: Mapping[str, str], _layers: Iterable[str]
     ) -> tuple[RunFacts, Iterable[Activation]]:
+        if text := facts.get("visualization"):
+            painted = visualize_again(_parsed(text), recorded_model(facts, model))
+            return painted.facts, [painted.record]
         recipe = _recipe(facts.get("explanation", ""))
         loaded, source = recorded_model(facts, model), recorded_image(facts, image)
         found = explain(
@@ -52,6 +56,21 @@ def reproduce(png: str | Path | bytes, model: Any = None, image: Any = None) -> 
         return found.facts, found.activations
 
     return reproduce_png(png, run=run)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The parameters of a visualization.
+
+    Raises:
+        ExportError: They are no JSON object.
+    """
+    try:
+        recipe = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ExportError("The text 'visualization' of the file is damaged: not JSON.") from error
+    if not isinstance(recipe, dict):
+        raise ExportError("The text 'visualization' of the file is damaged: no JSON object.")
+    return recipe
 
 
 def _recipe(text: str) -> dict[str, Any]:

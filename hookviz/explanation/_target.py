@@ -452,13 +452,13 @@ def _settled_channel(target: ChannelTarget, answer: Answer) -> SettledTarget:
         if record is None:
             why = answer.missing.get(target.layer, "it gave no tensor")
             raise LayerError(f"The target's layer '{target.layer}' has no output: {why}.")
-        return _channel_scores(record, target, answer.count)
+        return channel_scores(record, target, answer.count)
 
     of(answer)
     return SettledTarget(text, text, of)
 
 
-def _channel_scores(record: Activation, target: ChannelTarget, count: int) -> Tensor:
+def channel_scores(record: Activation, target: ChannelTarget, count: int) -> Tensor:
     """(N,) the channel's mean, or its value at the place."""
     tensor = record.tensor
     shape = tuple(tensor.shape)

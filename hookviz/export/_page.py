@@ -260,7 +260,9 @@ def _maps(layer: _Layer, export: Export) -> tuple[dict[str, Any], Codes]:
         else choose_cmap(options.cmap, theme, symmetric=scale.symmetric)
         for theme in _THEMES
     }
-    legends = [legend_of(found, scale, color_table(names[theme])) for theme in _THEMES]
+    legends = [
+        legend_of(found, scale, color_table(names[theme]), arranged.absent) for theme in _THEMES
+    ]
     dead, numbers = found.dead, list(channels) if scale.per_channel else [0]
     marks = [
         "dead" if dead[c] else f"= {value(found.low[c])}" if found.low[c] == found.high[c] else ""

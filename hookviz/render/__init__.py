@@ -5,11 +5,25 @@ Must not know: models, hooks, files, widgets.
 """
 
 # Importing the module of a figure kind makes the kind known.
-from hookviz.render import _attention, _attribution, _bars, _comparison, _filters, _maps  # noqa: F401
+from hookviz.render import (  # noqa: F401
+    _attention,
+    _attribution,
+    _bars,
+    _comparison,
+    _filters,
+    _maps,
+    _visualization,
+)
 from hookviz.render._arrange import arrange
 from hookviz.render._attribution import Attribution
 from hookviz.render._channels import ChannelImage, SingleChannels
-from hookviz.render._comparison import ActivationPair, difference, on_one_grid
+from hookviz.render._comparison import (
+    ActivationPair,
+    difference,
+    draw_sides,
+    on_one_grid,
+    shared_end,
+)
 from hookviz.render._draw import (
     FOR_SOME_LAYERS,
     Drawing,
@@ -28,6 +42,7 @@ from hookviz.render._palette import Flag, choose_cmap, color_table, packed, pale
 from hookviz.render._sheet import dead_sentence, legend_of, page_sentence
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
 from hookviz.render._text import value
+from hookviz.render._visualization import Visualization
 
 __all__ = [
     "FOR_SOME_LAYERS",
@@ -45,6 +60,7 @@ __all__ = [
     "GridOptions",
     "SingleChannels",
     "Subject",
+    "Visualization",
     "arrange",
     "channel_statistics",
     "choose_cmap",
@@ -52,6 +68,7 @@ __all__ = [
     "dead_sentence",
     "difference",
     "draw",
+    "draw_sides",
     "extents",
     "feature_grid",
     "figure_kinds",
@@ -65,6 +82,7 @@ __all__ = [
     "palette",
     "parse_channels",
     "register",
+    "shared_end",
     "shared_range",
     "to_levels",
     "value",

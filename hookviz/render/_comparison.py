@@ -11,8 +11,9 @@ coarser grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ from hookviz.render._text import Face, value
 
 _FINER = 16  # times: a smaller difference would show fewer than 8 of the 128 colors of its sign
 _MINUS = "b − a"
+_OF_VALUES = ("arranged", "extents", "chosen")  # what is known of a subject, however it is drawn
 _WITH_PLACES = {"maps", "volume", "tokens"}  # kinds whose places are those of the image
 
 
@@ -182,10 +184,15 @@ def _largest(found: Extents) -> float:
 
 
 def _scales(
-    arranged: Arranged, ab: Extents, apart: Extents, options: GridOptions
+    arranged: Arranged,
+    ab: Extents,
+    apart: Extents,
+    options: GridOptions,
+    base: Scaling | None = None,
 ) -> tuple[Scaling, Scaling]:
     """The scale of ``a`` and ``b`` and that of the difference; one object where they are one."""
-    base, noun, largest = _base_scale(arranged, ab, options), _noun(options), _largest(apart)
+    base = base or _base_scale(arranged, ab, options)
+    noun, largest = _noun(options), _largest(apart)
     if base.per_channel:
         ends = np.nan_to_num(np.fmax(np.abs(apart.low), np.abs(apart.high)))
         sentence = f"{noun} of each from minus to plus its largest"
@@ -250,7 +257,7 @@ class _Page:
     ab: Extents
     scales: tuple[Scaling, Scaling, Scaling]
     tables: tuple[ColorTable, ColorTable, ColorTable]
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
 
     @property
     def joint(self) -> bool:
@@ -274,15 +281,87 @@ class _Page:
 
 def draw_comparison(subject: Subject) -> Drawing:
     """One page: ``a``, ``b`` and b − a of each channel side by side."""
-    arranged, options, apart = subject.arranged, subject.options, subject.extents
     subject.behind  # noqa: B018  # a comparison has no place on the image
+    return _drawn(_measured(subject))
+
+
+def draw_sides(pair: ActivationPair, options: GridOptions) -> dict[str, Drawing]:
+    """The same channels of ``a``, of ``b``, of the difference and of the relative difference.
+
+    Args:
+        pair: What is drawn.
+        options: How; the channels are those of its page of the difference, or of the last page.
+
+    Returns:
+        By "a", "b", "difference" and "relative" a page each, whose tiles all stand at the same
+        places; by "all" the whole figure alone where the tensor holds no maps.
+
+    Raises:
+        RenderError: The two cannot be drawn together.
+
+    Examples:
+        >>> from hookviz import Activation
+        >>> a, b = (
+        ...     Activation("conv", 1, 1, 1, 1, "output", "", "Conv2d", torch.rand(1, 3, 4, 4))
+        ...     for _ in range(2)
+        ... )
+        >>> sides = draw_sides(ActivationPair.of(a, b), GridOptions(bare=True))
+        >>> list(sides), sides["a"].places == sides["relative"].places
+        (['a', 'b', 'difference', 'relative'], True)
+    """
+    subject = Subject(pair, options.replace(side="difference", relative=False, page=0))
+    with subject.in_a_sentence():
+        if not subject.kind.paged:
+            whole = options.replace(side="all", bare=False, page=0)
+            return {"all": draw_comparison(Subject(pair, whole))}
+        subject = _again(subject, page=min(options.page, subject.pages - 1))
+        page = _measured(subject)
+        found = {
+            side: _drawn(replace(page, subject=_again(subject, side=side)))
+            for side in ("a", "b", "difference")
+        }
+        same = {"channels": subject.channels, "per_page": len(subject.channels)}
+        plain = {"order": "index", "descending": None, "top": None, "hide_dead": False}
+        relative = options.replace(side="difference", relative=True, page=0, **same, **plain)
+        measured = _measured(Subject(pair, relative), base=page.scales[0])
+        return {**found, "relative": _drawn(measured)}
+
+
+def shared_end(pairs: Iterable[ActivationPair], options: GridOptions) -> float:
+    """The end of one scale for ``a`` and ``b`` of several pairs: the largest of theirs.
+
+    Args:
+        pairs: What will be drawn with ``scale="fixed"`` from minus to plus this value.
+        options: How each would be drawn alone.
+    """
+    scales = (_measured(Subject(pair, options)).scales[0] for pair in pairs)
+    return max(max(abs(end) for end in scale.ends or (0.0,)) for scale in scales)
+
+
+def _again(subject: Subject, **changes: Any) -> Subject:
+    """The same subject with other options that leave its values and their order as they are."""
+    again, known = replace(subject, options=subject.options.replace(**changes)), vars(subject)
+    vars(again).update({name: known[name] for name in _OF_VALUES if name in known})
+    return again
+
+
+def _measured(subject: Subject, base: Scaling | None = None) -> _Page:
+    """What a page needs to know of the values; ``base`` is the scale of a and b, where known."""
+    arranged, options, apart = subject.arranged, subject.options, subject.extents
     a, b = (extents(part) for part in arranged.beside)
     ab = joined(a, b)
-    base, own = _scales(arranged, ab, apart, options)
+    base, own = _scales(arranged, ab, apart, options, base)
     first, second = (
         color_table(choose_cmap(options.cmap, options.style, symmetric=scale.symmetric))
         for scale in (base, own)
     )
+    return _Page(subject, ab, (base, base, own), (first, first, second))
+
+
+def _drawn(page: _Page) -> Drawing:
+    subject = page.subject
+    arranged, apart = subject.arranged, subject.extents
+    base, _, own = page.scales
     sides = subject.source.sides if isinstance(subject.source, ActivationPair) else ("", "")
     sentence = base.sentence if base is own else f"{base.sentence}; {own.sentence}"
     sentences = (
@@ -293,8 +372,7 @@ def draw_comparison(subject: Subject) -> Drawing:
         *arranged.notes,
         "a and b are the same" if apart.whole == (0.0, 0.0) and apart.all_finite else "",
     )
-    page = _Page(subject, ab, (base, base, own), (first, first, second), sentences)
-    sheet = Sheet(subject)
+    page, sheet = replace(page, sentences=sentences), Sheet(subject)
     places: Places = ()
     if subject.kind.paged:
         places = _draw_tiles(page, sheet)

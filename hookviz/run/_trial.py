@@ -124,6 +124,10 @@ class AxesTrial:
     def _try(self, doubtful: list[Activation]) -> None:
         """Run the three forwards and keep what they show."""
         layers = {name for a in doubtful for name in _enclosing(a.layer)}
+        # Attention moves all places alike; its tokens are best told by what it is given.
+        settings = {**self._settings}
+        if any(a.kind == "attention" for a in doubtful):
+            settings["inputs"] = True
         pattern = torch.tensor([[_PATTERN]], dtype=torch.float32, device=self._tensor.device)
         half = F.interpolate(pattern, self._size)
         generator = torch.Generator("cpu").manual_seed(0)
@@ -135,7 +139,7 @@ class AxesTrial:
         given = []
         for image in images:
             with generators_put_back(self._tensor.device):  # each draws the same numbers
-                given.append(self._forward(image, layers))
+                given.append(self._forward(image, layers, settings))
         same, *changed = given
         found: dict[_Key, tuple[tuple[int, ...], _Verdict]] = {}
         for key, before in same.items():
@@ -154,9 +158,11 @@ class AxesTrial:
             known = replace(self._before(activation), random=differs, **verdict._asdict())
             self._kept[self._key(activation)] = known
 
-    def _forward(self, tensor: Tensor, layers: Iterable[str]) -> dict[_Key, Tensor]:
+    def _forward(
+        self, tensor: Tensor, layers: Iterable[str], settings: Mapping[str, Any]
+    ) -> dict[_Key, Tensor]:
         args, kwargs = feed(self._model, tensor)
-        capture = Capture(self._model.module, sorted(layers), **self._settings)
+        capture = Capture(self._model.module, sorted(layers), **settings)
         with torch.no_grad(), self._editing, capture:
             capture.run(*args, **kwargs)
         return {
@@ -261,7 +267,8 @@ def _settled(
         for other, (size, its) in found.items():
             # The axis that may differ is that of the features.
             alike = len(size) == len(shape) and sum(map(int.__ne__, size, shape)) <= 1
-            if own.tried == "open" and other[0] == name != key[0] and alike:
+            another = other[0] != key[0] or key[3] == "attention"
+            if own.tried == "open" and other[0] == name and another and alike:
                 own = its
     return own
 

@@ -38,6 +38,7 @@ class App(Protocol):
     pointing: Any
     results: Results
     jobs: Worker
+    exporting: Any
     lock: threading.RLock
 
     @property

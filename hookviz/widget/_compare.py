@@ -29,7 +29,9 @@ from hookviz.render import (
     arrange,
     difference,
     draw,
+    draw_sides,
     on_one_grid,
+    shared_end,
 )
 from hookviz.run import Run
 from hookviz.widget._app import Panel
@@ -516,47 +518,44 @@ def _painted(
     Raises:
         RenderError: They cannot be drawn.
     """
+    options = options.replace(page=page)
+    if len(pairs) > 1 and (widest := shared_end([pair.record for pair in pairs], options)) > 0:
+        options = options.replace(scale="fixed", vmin=-widest, vmax=widest)
     shown = next(pair for pair in pairs if pair.number == against)
-    if len(pairs) > 1:
-        # One scale for all runs: the widest of those of the pairs.
-        ends = [draw(p.record, options.replace(side="a")).vmax or 0.0 for p in pairs]
-        widest = max(ends)
-        if widest > 0:
-            options = options.replace(scale="fixed", vmin=-widest, vmax=widest)
-    apart = _page(shown.record, options.replace(side="difference"), page)
+    sides = draw_sides(shown.record, options)
+    one = next(iter(sides.values()))
     facts: dict[str, Any] = {
-        "page": apart.page,
-        "pages": apart.pages,
-        "total": apart.total,
-        "channels": list(apart.channels),
-        "rows": apart.size[0],
-        "cols": apart.size[1],
-        "notes": [*apart.notes, f"axes {apart.axes}"],
+        "page": one.page,
+        "pages": one.pages,
+        "total": one.total,
+        "channels": list(one.channels),
+        "rows": one.size[0],
+        "cols": one.size[1],
+        "notes": [*one.notes, f"axes {one.axes}"],
     }
-    if not apart.places:
-        plain = draw(shown.record, options.replace(bare=False))
-        facts["parts"] = [_part("whole", against, plain)]
-        return facts, [plain.png_bytes()]
-    same = options.replace(channels=apart.channels, order="index", per_page=len(apart.channels))
-    drawings = [("run", 0, draw(shown.record, same.replace(side="a")))]
-    drawings += [("run", p.number, draw(p.record, same.replace(side="b"))) for p in pairs]
-    relative = same.replace(side="difference", relative=True)
-    drawings += [
-        ("difference", against, apart),
-        ("relative", against, draw(shown.record, relative)),
-    ]
-    drawings.sort(key=lambda drawing: (drawing[0] != "run", drawing[1]))
-    facts["tiles"] = tiles_of(apart, shown.record)
+    drawings: list[tuple[str, int, Drawing]] = []
+    if "all" in sides:
+        drawings.append(("whole", against, one))
+    else:
+        facts["tiles"] = tiles_of(one, shown.record)
+        same = options.replace(channels=one.channels, order="index", page=0, side="b")
+        runs = {0: sides["a"], against: sides["b"]}
+        runs |= {p.number: draw(p.record, same) for p in pairs if p is not shown}
+        drawings += [("run", number, runs[number]) for number in sorted(runs)]
+        drawings += [(name, against, sides[name]) for name in ("difference", "relative")]
     facts["parts"] = [_part(*drawing) for drawing in drawings]
     return facts, [drawing.png_bytes() for _, _, drawing in drawings]
 
 
-def _page(record: ActivationPair, options: GridOptions, page: int) -> Drawing:
-    """The page asked for, or the last one."""
-    drawing = draw(record, options)
-    last = drawing.pages - 1
-    return drawing if not page or not last else draw(record, options.replace(page=min(page, last)))
-
-
 def _part(kind: str, number: int, drawing: Drawing) -> dict[str, Any]:
-    return {"part": kind, "run": number, "scale": drawing.scale, "bar": bar_of(drawing)}
+    """What a picture is, and what its colors mean, with the runs by their numbers."""
+    first, *own = drawing.scale.split("; ")
+    text = first if kind == "run" or not own else own[0]
+    for old, new in (
+        (" (b − a) / max(|a|, |b|)", ", as a share of the larger of the two values,"),
+        ("b − a", f"{number + 1} − 1" if number else "the difference"),
+        ("a, b and", "the runs and"),
+        ("a and b", "the runs"),
+    ):
+        text = text.replace(old, new)
+    return {"part": kind, "run": number, "scale": text, "bar": bar_of(drawing)}

@@ -29,6 +29,7 @@ from hookviz.widget._cards import card_key
 from hookviz.widget._cells import cell_name, current_cell, stop_on_interrupt, take_cell
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._compare import CompareRuns
+from hookviz.widget._explain import ExplainImage
 from hookviz.widget._exporting import Exporting
 from hookviz.widget._former import Former
 from hookviz.widget._image_input import ImageInput
@@ -43,7 +44,7 @@ from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (InspectPlace, CompareRuns, AboutLayer)
+PANELS: tuple[type[Panel], ...] = (InspectPlace, CompareRuns, ExplainImage, AboutLayer)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5

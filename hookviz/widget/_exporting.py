@@ -13,6 +13,7 @@ from typing import IO, Any
 from hookviz._text import bytes_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
+from hookviz.explanation import Explanation
 from hookviz.export import page_size, write_export, zip_export
 from hookviz.render import fitted, page_count
 from hookviz.run import Run
@@ -89,6 +90,26 @@ class Exporting:
         if scope == "all":
             options["what"] |= {"contact"}
         target = None if zipped else Path(folder.strip() or "hookviz_exports").expanduser()
+        return self.start_with(run, activations, options, target)
+
+    def start_with(
+        self,
+        run: Run | Explanation,
+        activations: list[Activation],
+        options: dict[str, Any],
+        target: Path | None,
+    ) -> bool:
+        """Starts an export of what is already settled.
+
+        Args:
+            run: What the values are of.
+            activations: What is exported.
+            options: Keywords of `hookviz.export.write_export`.
+            target: Where the new folder is made; None makes a zip for the browser.
+
+        Returns:
+            Whether it was started.
+        """
         task = partial(self._export, run, activations, options, target)
         return self._app.begin("exporting", "Exporting …", task)
 
@@ -157,7 +178,7 @@ class Exporting:
 
     def _export(
         self,
-        run: Run,
+        run: Run | Explanation,
         activations: list[Activation],
         options: dict[str, Any],
         target: Path | None,

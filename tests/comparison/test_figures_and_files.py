@@ -19,7 +19,14 @@ import hookviz
 from hookviz import Activation, compare
 from hookviz.cli import cli
 from hookviz.errors import LayerError, RenderError
-from hookviz.render import Drawing, GridOptions
+from hookviz.render import (
+    ActivationPair,
+    Drawing,
+    GridOptions,
+    draw,
+    draw_sides,
+    shared_end,
+)
 
 
 def record(tensor: torch.Tensor, module_type: str = "Conv2d") -> Activation:
@@ -144,6 +151,32 @@ def test_one_side_alone_has_the_colors_that_it_has_beside_the_others(scale) -> N
     assert alone.figure.canvas.get_width_height()[1] < 300  # no header
     with pytest.raises(RenderError, match="side is 'c'"):
         drawn(a, b, side="c")
+
+
+def test_all_sides_at_once_are_those_drawn_one_by_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(1, 9, 6, 6, generator=generator) ** 3 for _ in range(2))
+    pair = ActivationPair.of(record(a), record(b))
+    options = GridOptions(width=500, order="norm", per_page=4, page=7, bare=True, style="light")
+    sides = draw_sides(pair, options)
+    assert list(sides) == ["a", "b", "difference", "relative"]
+    for name in ("a", "b", "difference"):
+        alone = draw(pair, options.replace(side=name, page=2))  # the last page
+        assert sides[name].channels == alone.channels
+        assert (sides[name].pixels() == alone.pixels()).all()
+        assert (sides[name].scale, sides[name].above) == (alone.scale, alone.above)
+    relative = options.replace(
+        side="difference", relative=True, channels=alone.channels, order="index", page=0
+    )
+    alone = draw(pair, relative)
+    assert sides["relative"].channels == sides["a"].channels
+    assert (sides["relative"].pixels() == alone.pixels()).all()
+    assert sides["relative"].places == sides["a"].places
+    vectors = ActivationPair.of(record(torch.rand(1, 7)), record(torch.rand(1, 7)))
+    assert list(draw_sides(vectors, options)) == ["all"]
+    other = ActivationPair.of(record(a * 3), record(b))
+    ends = [draw(one, options.replace(side="a", page=0)).vmax for one in (pair, other)]
+    assert shared_end((pair, other), options) == max(ends) > min(ends)
 
 
 def test_a_fixed_scale_about_zero_is_that_of_the_difference_too() -> None:

@@ -245,3 +245,10 @@ def test_a_constant_map_says_so(photo: Any) -> None:
     assert not found.map(signed=True).any()
     assert not found.map(normalized=True).any()
     assert any("constant" in note for note in found.drawing("conv").notes)
+
+
+def test_eigen_cam_says_that_it_has_no_target(photo: Any) -> None:
+    found = hookviz.explain(loaded(), photo, "conv", target=1, method="eigencam")
+    assert found.targets == ()
+    assert found.scores == ()
+    assert any("whatever the target is" in note for note in found.drawing().notes)

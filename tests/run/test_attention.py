@@ -302,3 +302,5 @@ def test_places_outside_the_window_have_no_value(tmp_path: Any) -> None:
         if "_attention_" in f.name
     )
     assert hookviz.reproduce(file, model=run.model).identical
+    page = run.export(tmp_path, what="page", options=GridOptions(query=(3, 3))).files[0]
+    assert "outside the window: 624 places" in page.read_text("utf-8")

@@ -4,7 +4,8 @@
 import "./gallery.css";
 import { Card } from "./gallery_card.js";
 import { viewBar } from "./gallery_view.js";
-import { cardKey, Cleanup, debounce, h, icon, isDark, partAlert, setText } from "./kit.js";
+import { cardKey, Cleanup, debounce, h, icon, partAlert, setText } from "./kit.js";
+import { pixelRatio, watchLook } from "./look.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -106,8 +107,6 @@ export function renderGallery({ model, el }) {
   return leave;
 }
 
-const pixelRatio = () => Math.max(1, Math.min(3, devicePixelRatio || 1));
-
 /**
  * Tells which cards are near the screen: their pictures are drawn first.
  * @param {Cleanup} cleanup
@@ -127,38 +126,6 @@ function watchNear(cleanup, tell) {
   }, { rootMargin: "400px" });
   cleanup.add(() => watch.disconnect());
   return watch;
-}
-
-/**
- * Tells width, resolution and theme, at first and after each change. Grids are drawn for the width
- * that they have on screen, so that no pixel is resampled.
- * @param {HTMLElement} root
- * @param {HTMLElement} list
- * @param {Cleanup} cleanup
- * @param {(look: {width: number, ratio: number, style: string}) => void} tell
- */
-function watchLook(root, list, cleanup, tell) {
-  let told = "";
-  function refresh() {
-    if (!list.clientWidth) return;
-    const ratio = pixelRatio();
-    const style = isDark(root) ? "dark" : "light";
-    const look = { width: Math.round(Math.max(320, list.clientWidth - 12) * ratio), ratio, style };
-    root.dataset.style = style;
-    const now = JSON.stringify(look);
-    if (now !== told) tell(look);
-    told = now;
-  }
-  const refreshSoon = debounce(200, refresh);
-  const size = new ResizeObserver(() => (told ? refreshSoon() : refresh()));
-  size.observe(list);
-  const theme = new MutationObserver(refreshSoon);
-  // JupyterLab names its theme on the body, marimo on body and root by class or attribute.
-  for (const node of [document.documentElement, document.body]) {
-    theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
-  }
-  cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
-  refresh();
 }
 
 export default { render: renderGallery };

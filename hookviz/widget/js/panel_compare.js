@@ -6,7 +6,7 @@
 // the same places (`_painted` in _compare.py): they are put together here, tile by tile and pixel
 // by pixel, so that another way to look at them asks for nothing. No value is taken from a color.
 import "./panel_compare.css";
-import { bytesText, button, checkbox, Cleanup, debounce, focused, freshId, h, icon, isDark, isOff, labelled, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
+import { bytesText, button, checkbox, Cleanup, debounce, focused, freshId, h, icon, isDark, isOff, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
 import { sentence } from "./wording.js";
 
 /** @typedef {{x: number, y: number, part: number, channel: number, index: number}} Cell of the canvas, in its pixels */
@@ -18,7 +18,6 @@ const SMALLEST = 5;
 const MODES = /** @type {[string, string][]} */ ([["side", "Side by side"], ["difference", "Difference"], ["blink", "Blink"], ["wipe", "Wipe"]]);
 const shown = (/** @type {string | undefined} */ text) => (text ?? "").replaceAll("-", "−");
 const shapeText = (/** @type {number[]} */ shape) => shape.join("×");
-const WORDS = /** @type {Record<string, string>} */ ({ same: "same", rounding: "rounding", differs: "differs", "not compared": "not compared" });
 
 /**
  * What came of two runs, in a sentence.
@@ -214,10 +213,10 @@ function makeTray(model, cleanup, send) {
 
 /** @param {(message: any) => void} send */
 function makeTable(send) {
-  const heads = ["Layer", "Shape", "Largest difference", "Mean", "Cosine", "Correlation", ""];
+  const heads = ["Layer", "Verdict", "Largest diff.", "Mean diff.", "Cosine", "Correlation", "Shape"];
   const body = h("tbody");
   const el = h("div", { hv: "compare-layers", class: "hv-compare-layers" },
-    h("table", { "aria-label": "Layers in order of execution" }, h("thead", {}, h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text || h("span", { class: "hv-said" }, "Verdict"))))), body));
+    h("table", { "aria-label": "Layers in order of execution" }, h("thead", {}, h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)))), body));
   /** @type {any[]} */
   let rows = [];
   /** @type {any} */
@@ -250,10 +249,11 @@ function makeTable(send) {
           const isFirst = index === summary.first;
           const cell = (/** @type {string} */ text, /** @type {string} */ title = "") => h("td", { title: title || null }, text);
           const fine = (/** @type {number | null} */ value) => (value === null ? "–" : shown(value.toFixed(6)));
-          return h("tr", { "data-verdict": row.verdict, "data-label": row.label }, h("th", { scope: "row" }, name), cell(a === b ? a : `${a} | ${b}`, row.note),
+          return h("tr", { "data-verdict": row.verdict, "data-label": row.label }, h("th", { scope: "row" }, name),
+            h("td", { title: row.reason || row.note || null }, h("span", { class: isFirst ? "hv-badge hv-warn" : "hv-dim" }, isFirst ? "first difference" : row.verdict),
+              row.mismatched ? ` ${row.mismatched} not finite` : ""),
             cell(numberText(row.max_abs), row.place ? `at ${row.place.join(", ")}` : ""), cell(numberText(row.mean_abs)), cell(fine(row.cosine)), cell(fine(row.correlation)),
-            h("td", { title: row.reason || row.note || null }, h("span", { class: isFirst ? "hv-badge hv-warn" : "hv-dim" }, isFirst ? "first difference" : WORDS[row.verdict]),
-              row.mismatched ? ` ${row.mismatched} not finite` : ""));
+            cell(a === b ? a : `${a} | ${b}`, row.note));
         }));
       }
       if (layer === at) return;
@@ -294,7 +294,7 @@ function makeMaps(model, cleanup, send) {
 
   const chips = MODES.map(([name, text]) => button(`compare-mode-${name}`, () => setMode(name), { class: "hv-chip" }, text));
   const relative = checkbox("compare-relative", "Relative difference: as a share of the larger of the two values", { shown: "Relative", onchange: draw });
-  const scale = select("compare-scale", "Scale of the maps", [["auto", "automatic"], ["full", "full range"]], (value) => send({ type: "scale", scale: value }));
+  const scale = select("compare-scale", "Scale of the maps", [["auto", "98 % of values"], ["full", "full range"]], (value) => send({ type: "scale", scale: value }));
   const prev = button("compare-prev", () => turn(-1), { class: "hv-quiet", label: "Previous channels" }, icon("left"));
   const next = button("compare-next", () => turn(1), { class: "hv-quiet", label: "More channels" }, icon("chevron"));
   const pageText = h("span", { class: "hv-dim hv-nowrap" });
@@ -326,7 +326,7 @@ function makeMaps(model, cleanup, send) {
   const note = h("p", { hv: "compare-note", class: "hv-dim" });
   const frame = h("div", { class: "hv-compare-frame" }, canvas);
   frame.append(marks);
-  const controls = h("div", { class: "hv-view" }, h("span", { class: "hv-compare-modes", role: "group", "aria-label": "How the runs are shown" }, ...chips), relative.line, labelled("Scale", scale), blinking, wipe, pager);
+  const controls = h("div", { class: "hv-view" }, h("span", { class: "hv-compare-modes", role: "group", "aria-label": "How the runs are shown" }, ...chips), relative.line, scale, blinking, wipe, pager);
   const el = h("div", { class: "hv-compare-maps" }, controls, h("div", { class: "hv-compare-legend" }, bars, legend), readout, note, frame, whole, spoken, hint);
 
   const parts = () => /** @type {any[]} */ (facts?.parts ?? []);
@@ -421,10 +421,8 @@ function makeMaps(model, cleanup, send) {
   }
   function sayScales() {
     const used = [...new Set(mode === "side" ? [0, apart()] : mode === "difference" ? [apart()] : [0])].map((index) => parts()[index]).filter(Boolean);
-    const texts = used.flatMap((part) => part.scale.split("; ")).map((text) => text.replaceAll("b − a", `${againstRun() + 1} − 1`)
-      .replace("(b − a) / max(|a|, |b|)", "").replace(/\ba, b\b/, "the runs").replace(/\ba and b\b/, "the runs"));
-    const text = [...new Set(texts)].join("; ");
-    setText(legend, `${text ? text[0].toUpperCase() + text.slice(1) : ""}. Those that differ most come first.${(facts.notes ?? []).filter((/** @type {string} */ one) => one.startsWith("compared on")).map((/** @type {string} */ one) => ` ${one[0].toUpperCase()}${one.slice(1).replace("a has", "1 has").replace("b has", `${againstRun() + 1} has`)}.`).join("")}`);
+    const text = [...new Set(used.map((part) => part.scale))].join("; ");
+    setText(legend, `${text ? text[0].toUpperCase() + text.slice(1) : ""}. Most different channels first.${(facts.notes ?? []).filter((/** @type {string} */ one) => one.startsWith("compared on")).map((/** @type {string} */ one) => ` ${one[0].toUpperCase()}${one.slice(1).replace("a has", "1 has").replace("b has", `${againstRun() + 1} has`)}.`).join("")}`);
     bars.replaceChildren(...used.filter((part, index) => part.bar?.ends && (index === 0 || JSON.stringify(part.bar) !== JSON.stringify(used[0].bar))).map((part) => {
       const ramp = h("span", { class: "hv-ramp" });
       ramp.style.background = `linear-gradient(to right, ${part.bar.colors.join()})`;

@@ -1,0 +1,166 @@
+"""The panel Explain shows what `hookviz.explain` gives; what does not suit is said at its field."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import hookviz
+from hookviz import sample_image
+from hookviz.images import Preprocessing
+from hookviz.models import LoadedModel
+from hookviz.widget import Explorer, explore
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maps = self.relu(self.conv(x))
+        return self.fc((maps * maps).mean((2, 3)))
+
+
+@pytest.fixture
+def model() -> LoadedModel:
+    torch.manual_seed(0)
+    names = ("tabby cat", "tiger cat", "dog")
+    return LoadedModel(
+        Classifier(),
+        "net",
+        "as passed in",
+        True,
+        categories=names,
+        preprocess=Preprocessing.for_size(24),
+        passed_in=True,
+    )
+
+
+@pytest.fixture
+def ready(model: LoadedModel, make_page: Any) -> Iterator[tuple[Explorer, Any, Any]]:
+    app = explore(model, sample_image(), ["conv"], run=False)
+    panel = next(part for part in app.parts if type(part).__name__ == "ExplainImage")
+    page = make_page(panel)
+    page.say("look", width=600, ratio=1, style="light")
+    yield app, panel, page
+    app.close()
+
+
+def test_the_panel_holds_what_explain_gives(ready: Any, model: LoadedModel) -> None:
+    app, panel, page = ready
+    assert panel.why_not == ""
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    assert (panel.alert, app.alert) == ({}, {}), app.status
+    expected = hookviz.explain(model, sample_image(), ["conv"], target="dog")
+    assert torch.equal(panel.explanation.map("conv"), expected.map("conv"))
+    assert panel.found["targets"] == [
+        f"{expected.targets[0]}: {expected.scores[0]:.6g}".replace("-", "−")
+    ]
+    assert panel.found["stale"] is False
+    message, buffers = page.last("figures")
+    assert message["ratio"] == 1
+    picture = Image.open(io.BytesIO(buffers[0]))
+    assert picture.width == 520
+    assert [figure["label"] for figure in panel.found["figures"]] == [
+        "conv: Grad-CAM of class 2 (dog)"
+    ]
+
+
+def test_the_input_is_explained_without_a_ticked_layer(ready: Any) -> None:
+    app, panel, page = ready
+    app.layers = []
+    assert panel.why_not == "Tick the layers that are to be explained."
+    page.say("explain", target="", options={})
+    assert "Tick the layers" in app.alert["message"]
+    page.say("method", method="integrated_gradients")
+    assert panel.why_not == ""
+    page.say("explain", target="", options={"steps": "8", "baseline": "black"})
+    assert app.wait(30)
+    assert panel.alert == {}
+    assert "Integrated gradients" in panel.found["title"]
+    assert panel.explanation.details["completeness"][0].steps == 8
+
+
+def test_what_does_not_suit_is_said_at_its_field_and_the_last_result_stays(ready: Any) -> None:
+    app, panel, page = ready
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    before = panel.found
+    page.say("explain", target="dgo", options={})
+    assert app.wait(30)
+    assert panel.alert["field"] == "target"
+    assert "dog" in f"{panel.alert['message']} {panel.alert['remedy']}"
+    assert panel.found == before
+    page.say("method", method="scorecam")
+    page.say("explain", target="dog", options={"channels": "some"})
+    assert panel.alert["field"] == "options"
+    page.say("explain", target="dog", options={"nothing": "4"})
+    assert panel.alert["field"] == "options"
+    page.say("method", method="voodoo")
+    assert panel.method == "scorecam"
+    page.say("explain", target="dog", options={"channels": "2"})
+    assert app.wait(30)
+    assert panel.alert == {}
+    assert "Score-CAM" in panel.found["title"]
+
+
+def test_a_pinned_place_of_a_later_layer_is_a_target(ready: Any, make_page: Any) -> None:
+    app, panel, page = ready
+    assert panel.pinned == ""
+    app.layers = ["conv", "relu"]
+    gallery = make_page(app.gallery)
+    gallery.look()
+    assert app.start_run()
+    assert app.wait(30)
+    app_page = make_page(app)
+    version = app.gallery.card("relu#1").version
+    app_page.say("pin", key="relu#1", version=version, channel=4, y=5, x=7)
+    assert panel.pinned == "channel 4 of relu at 5, 7"
+    app.layers = ["conv"]
+    page.say("method", method="hirescam")
+    page.say("explain", target="channel 4 of relu at 5, 7", options={})
+    assert app.wait(30)
+    assert panel.alert == {}
+    # At one place of the ReLU counts that place of the convolution alone.
+    places = panel.explanation.select("conv").tensor[0, 0].nonzero()
+    assert places.tolist() in ([[5, 7]], [])
+
+
+def test_classes_are_found_by_a_part_of_their_name(ready: Any) -> None:
+    _, _, page = ready
+    page.say("classes", search="cat")
+    assert page.last("classes")[0]["names"] == ["tabby cat", "tiger cat"]
+    page.say("classes", search="ti")
+    assert page.last("classes")[0]["names"] == ["tiger cat"]
+
+
+def test_an_explanation_goes_with_its_model_and_is_marked_with_another_image(ready: Any) -> None:
+    app, panel, page = ready
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    app.image = sample_image("coffee.png")
+    assert app.wait(30)
+    assert panel.found["stale"] is True
+    app.model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    assert panel.found == {}
+    assert panel.explanation is None
+
+
+def test_the_export_is_a_zip_that_holds_the_figure(ready: Any, make_page: Any) -> None:
+    app, _, page = ready
+    app_page = make_page(app)
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    page.say("export", zipped=True)
+    assert app.wait(60)
+    assert app_page.last("file-ready")[0]["name"].endswith(".zip")
