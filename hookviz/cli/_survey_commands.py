@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ _SHOWN = 5  # failures
     "--model",
     default="vgg16",
     show_default=True,
-    help="A torchvision name, timm:NAME or a checkpoint.",
+    help="A torchvision name, timm:NAME, a checkpoint, or package.module:function that gives one.",
 )
 @click.option("-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it.")
 @click.option("-o", "--out", default="survey", show_default=True, help="The survey's folder.")
@@ -50,6 +51,18 @@ _SHOWN = 5  # failures
     show_default=True,
     help="Largest share of images that cannot be read.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["here", "ray"]),
+    default="here",
+    show_default=True,
+    help="ray: an actor a core or GPU of a cluster makes shards.",
+)
+@click.option(
+    "--address",
+    help="Of the Ray cluster, or auto. local starts one here, whose processes accept connections "
+    "from other machines.",
+)
 @click.option("--extend", is_flag=True, help="Add images that are new in the data.")
 @click.option("--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu.")
 @click.option("--weights", default="auto", show_default=True, help="As for `hookviz maps`.")
@@ -63,11 +76,16 @@ def survey(
     """
     from tqdm import tqdm
 
+    from hookviz.surveys import names_function
     from hookviz.surveys import survey as surveyed
 
     names = selected(layers, model)
-    loaded = load(model, weights, device)
-    with tqdm(desc=loaded.name, unit="image", leave=False, disable=None) as bar:
+    # A function of the user's is called where the survey runs, on each machine of a cluster.
+    by_function = names_function(model)
+    if by_function:
+        sys.path.insert(0, str(Path.cwd()))  # where one's own module lies, as python -m has it
+    loaded: Any = model if by_function else load(model, weights, device)
+    with tqdm(desc=model, unit="image", leave=False, disable=None) as bar:
 
         def progress(now: SurveyProgress) -> None:
             bar.total = now.images or None

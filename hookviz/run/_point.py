@@ -418,6 +418,24 @@ def receptive_field(
     return made.field(box, seen, image_box, " ".join(notes))
 
 
+def receptive_boxes(run: Run, activation: Activation, options: GridOptions) -> Tensor:
+    """See `Run.receptive_boxes`."""
+    maps = _maps_of(run, activation, options)
+    reach = layer_reach(run.model, run.input.tensor, activation, run.activations)
+    channels, rows, columns = maps.shape
+    height, width = run.input.tensor.shape[-2:]
+    every, across = torch.arange(channels), torch.arange(columns)[:, None]
+    found = torch.empty((rows, columns, 4), dtype=torch.float64, device="cpu")
+    whole = torch.tensor((0.0, height - 1, 0.0, width - 1), device="cpu")
+    for y in range(rows):  # a row at a time: positions of all channels are many
+        seen, free = boxes_at(reach, maps.at(every, torch.tensor(y), across))
+        there = seen.isfinite().all(0) & free.isfinite().all(0)
+        free = free.where((seen != whole[:, None]).any(0), whole[:, None])
+        top, bottom, left, right = free.where(there, torch.nan).double()
+        found[y] = torch.stack((left, top, right + 1, bottom + 1), dim=-1)
+    return found
+
+
 class _Made(NamedTuple):
     """What is the same for each field of a place."""
 

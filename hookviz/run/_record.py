@@ -25,6 +25,7 @@ from hookviz.run._point import (
     centers,
     channels_in,
     place_at,
+    receptive_boxes,
     receptive_field,
     value_at,
     values_around,
@@ -422,6 +423,38 @@ class Run:
         with undisturbed(self.model.device):
             activation, how = self._pointed(layer, call, leaf, kind, options)
             return receptive_field(self, activation, y, x, channel, how)
+
+    def receptive_boxes(
+        self,
+        layer: str,
+        call: CallChoice = None,
+        *,
+        leaf: str | int | None = None,
+        kind: str = "output",
+        **options: Unpack[DrawingOptions],
+    ) -> Tensor:
+        """The receptive fields of all places of a layer at once.
+
+        Args:
+            layer: The layer's name.
+            call: Which call, from 1, or "last"; may be left out where there was only one.
+            leaf: Which tensor of a nested output, by its path or position.
+            kind: "output" or "input".
+            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+
+        Returns:
+            (H, W, 4) float64 on the CPU: left, top, right, bottom in pixels of the network's
+            input, as ``receptive_field(…).box``, all channels together; the input's own box where
+            a place sees all of it, NaN where it depends on no pixel.
+
+        Raises:
+            LayerError: See `value`.
+            RenderError: The activation cannot be drawn in that way.
+            HookvizError: The model's forward cannot be followed; the sentence says why.
+        """
+        with undisturbed(self.model.device):
+            activation, how = self._pointed(layer, call, leaf, kind, options)
+            return receptive_boxes(self, activation, how)
 
     def channels_in(
         self,

@@ -8,6 +8,7 @@ Everything hangs on the shard: a fixed range of images, whose file is there whol
 
 from __future__ import annotations
 
+from hookviz.surveys._facts import names_function
 from hookviz.surveys._reader import Hit, LayerStatistics, Survey, SurveyFailure, open_survey
 from hookviz.surveys._survey import SurveyProgress, survey
 
@@ -17,6 +18,7 @@ __all__ = [
     "Survey",
     "SurveyFailure",
     "SurveyProgress",
+    "names_function",
     "open_survey",
     "survey",
 ]

@@ -79,19 +79,18 @@ def field_boxes(run: Run, layout: Layout, places: set[int]) -> dict[int, tuple[B
         return found
     if not layout.is_maps:
         return dict.fromkeys(places, (whole, "whole image"))
-    return {place: _field(run, layout, place, whole) for place in places}
-
-
-def _field(run: Run, layout: Layout, place: int, whole: Box) -> tuple[Box, Shows]:
-    y, x = layout.place(place)
     try:
-        field = run.receptive_field(layout.layer, y, x, layout.call, leaf=layout.leaf)
+        boxes = run.receptive_boxes(layout.layer, layout.call, leaf=layout.leaf).flatten(0, 1)
     except HookvizError:
-        return whole, "unknown field"
-    if field.box is None or field.whole:
-        return whole, "whole image"
-    left, top, right, bottom = field.box
-    return (float(left), float(top), float(right), float(bottom)), "field"
+        return dict.fromkeys(places, (whole, "unknown field"))
+    fields: dict[int, tuple[Box, Shows]] = {}
+    for place in places:
+        left, top, right, bottom = boxes[place].tolist()
+        box = (left, top, right, bottom)
+        # Where a place depends on no pixel there is nothing closer to show.
+        partly = math.isfinite(left) and box != whole
+        fields[place] = (box, "field") if partly else (whole, "whole image")
+    return fields
 
 
 def crop_of(image: Image.Image, input_box: Box, size: tuple[int, int], box: Box) -> Image.Image:
@@ -173,11 +172,14 @@ class _Cropping(Dataset[list[tuple[_Wanted, Box, bytes]]]):
             picture, box = self._inputs.picture(self._source.read(number, self._rows[number]))
         except Exception:  # noqa: BLE001 - it is gone meanwhile, or was changed: no crop of it
             return []
+        made: dict[Box, bytes] = {}
         found = []
         for one in self._wanted[number]:
-            data = io.BytesIO()
-            crop_of(picture.image, box, self._size, one.box).save(data, "JPEG", quality=92)
-            found.append((one, on_image(one.box, box, self._size), data.getvalue()))
+            if one.box not in made:  # many channels are strongest at the same place
+                data = io.BytesIO()
+                crop_of(picture.image, box, self._size, one.box).save(data, "JPEG", quality=92)
+                made[one.box] = data.getvalue()
+            found.append((one, on_image(one.box, box, self._size), made[one.box]))
         return found
 
 
@@ -223,13 +225,17 @@ def write_crops(
         for crops in in_workers(items, workers):
             if cancelled is not None and cancelled():
                 raise RunCancelled("Making the crops was cancelled; all shards are kept.")
+            starts: dict[Box, int] = {}
             for one, box, data in crops:
+                if one.box not in starts:
+                    starts[one.box] = end
+                    end += len(data)
+                    yield data
+                start = starts[one.box]
                 place, channel, rank = one.at
-                spans[place][channel, rank] = torch.tensor((end, end + len(data)))
+                spans[place][channel, rank] = torch.tensor((start, start + len(data)))
                 found[place][channel, rank] = torch.tensor(outward(box), dtype=torch.int32)
                 shown[place][channel, rank] = one.shows
-                end += len(data)
-                yield data
 
     with committed(plan.folder / CROPS) as file:
         writer = TensorFile(file, 1000 * (len(tallies) + 1))

@@ -56,13 +56,23 @@ def _structure(module: nn.Module) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def names_function(text: str) -> bool:
+    """Whether a text is "package.module:function", and not the name of a model.
+
+    Examples:
+        >>> names_function("my_package.nets:large"), names_function("timm:resnet18")
+        (True, False)
+    """
+    return _FUNCTION.fullmatch(text) is not None
+
+
 def model_from(text: str) -> LoadedModel | None:
     """The model that "package.module:function" gives; None where the text is not of that kind.
 
     Raises:
         SurveyError: There is no such module or function, or it gives no model.
     """
-    if not _FUNCTION.fullmatch(text):
+    if not names_function(text):
         return None
     module, _, name = text.partition(":")
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -137,15 +137,29 @@ def read_rows(folder: Path, facts: dict[str, Any]) -> list[Row]:
     """
     if "ended" in facts:  # an iterable: its images have numbers, and no names
         return [Row(str(number)) for number in range(sum(facts["sections"]))]
-    rows: list[Row] = []
+    try:
+        found = json.loads(b"[" + b",".join(row_lines(folder, facts)) + b"]")
+        return [Row(*values) for values in found]
+    except (ValueError, TypeError) as error:
+        raise SurveyError(
+            f"The lists of images in {str(folder)!r} are damaged: {error}."
+        ) from error
+
+
+def row_lines(folder: Path, facts: dict[str, Any]) -> list[bytes]:
+    """The lines that `read_rows` reads, one an image.
+
+    Raises:
+        SurveyError: As for `read_rows`.
+    """
+    lines: list[bytes] = []
     for section in range(len(facts["sections"])):
         path = rows_file(folder, section)
         try:
-            lines = path.read_bytes().splitlines()
-            rows += [Row(*json.loads(line)) for line in lines]
-        except (OSError, ValueError, TypeError) as error:
+            lines += path.read_bytes().splitlines()
+        except OSError as error:
             raise SurveyError(f"{str(path)!r} cannot be read: {error}.") from error
-    return rows
+    return lines
 
 
 def rows_file(folder: Path, section: int) -> Path:
@@ -156,7 +170,7 @@ def rows_file(folder: Path, section: int) -> Path:
 def write_rows(folder: Path, section: int, rows: Iterable[Row]) -> None:
     """Commits a list of images."""
     with committed(rows_file(folder, section)) as file:
-        file.writelines(json.dumps(astuple(row)).encode("ascii") + b"\n" for row in rows)
+        file.writelines(json.dumps(row).encode("ascii") + b"\n" for row in rows)
 
 
 def new_plan(folder: Path, facts: dict[str, Any], rows: list[Row]) -> Plan:
@@ -209,19 +223,17 @@ def extended(plan: Plan, source: Source, *, extend: bool) -> Plan:
     Raises:
         SurveyError: There are new ones that nobody asked for, or a data set became shorter.
     """
-    now = source.rows()
+    now = source.names()
     if source.kind == "data set" and len(now) < len(plan.rows):
         raise SurveyError(
             f"The data set has {len(now)} items, and the survey in {str(plan.folder)!r} was begun "
             f"with {len(plan.rows)}.",
             remedy="Take another folder.",
         )
-    if [row.name for row in now] == [row.name for row in plan.rows]:
+    known = [row.name for row in plan.rows]
+    if now == known or not (missing := set(now).difference(known)):
         return plan
-    known = {row.name for row in plan.rows}
-    new = [row for row in now if row.name not in known]
-    if not new:
-        return plan
+    new = [row for row in source.rows() if row.name in missing]
     if not extend:
         raise SurveyError(
             f"The data have {len(new)} images that the survey in {str(plan.folder)!r} lacks: "

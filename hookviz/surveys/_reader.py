@@ -25,7 +25,7 @@ from hookviz.surveys._crops import CROPS, SHOWS, Shows
 from hookviz.surveys._files import read_facts
 from hookviz.surveys._fold import folded, open_tensors, summary_of
 from hookviz.surveys._layout import Layout
-from hookviz.surveys._plan import Plan, numbers_in, read_manifest, read_rows
+from hookviz.surveys._plan import Plan, numbers_in, read_manifest, read_rows, row_lines
 from hookviz.surveys._sources import Row
 from hookviz.surveys._tally import BINS, NOBODY, Tally, bin_edges
 
@@ -216,12 +216,22 @@ class Survey:
         return tuple(read_rows(self.folder, self._facts))
 
     @cached_property
+    def _lines(self) -> list[bytes]:
+        return row_lines(self.folder, self._facts)
+
+    def _row(self, image: int) -> Row:
+        """One image of the plan, without making the others."""
+        if "ended" in self._facts:
+            return Row(str(image))
+        return Row(*json.loads(self._lines[image]))
+
+    @cached_property
     def failures(self) -> tuple[SurveyFailure, ...]:
         """Images that could not be read, and shards on which the model failed."""
         found = []
         for number in self._numbers:
             for image, reason in read_facts(self._plan.shard_file(number))["bad"]:
-                found.append(SurveyFailure(image, self.images[image].name, reason))
+                found.append(SurveyFailure(image, self._row(image).name, reason))
         for number in numbers_in(self.folder / "failed", ".json"):
             if number not in self._numbers:
                 note = json.loads(self._plan.failed_file(number).read_bytes())
@@ -302,7 +312,7 @@ class Survey:
             image = int(tally.high_image[channel, rank])
             if image == NOBODY:
                 break
-            row = self.images[image]
+            row = self._row(image)
             root = self._facts["root"]
             box, shows, jpeg = crops[rank]
             found.append(

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
@@ -24,8 +23,7 @@ _ENDINGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One image of the plan.
 
     Attributes:
@@ -56,9 +54,13 @@ class Source:
     known = True
     note = ""
 
-    def rows(self) -> list[Row]:
-        """The images in their order; without sizes and times, see `stamped`."""
+    def names(self) -> list[str]:
+        """The images in their order; one of an iterable has none."""
         raise NotImplementedError
+
+    def rows(self) -> list[Row]:
+        """The same with their classes; without sizes and times, see `stamped`."""
+        return [Row(name) for name in self.names()]
 
     def stamped(self, row: Row) -> Row:
         """The same image with what tells whether it was changed since."""
@@ -87,14 +89,18 @@ class Files(Source):
     kind = "files"
 
     def __init__(
-        self, names: Sequence[str], root: str, labels: Sequence[str] = (), note: str = ""
+        self, names: list[str], root: str, labels: Sequence[str] = (), note: str = ""
     ) -> None:
         self._names, self.root, self._labels, self.note = names, root, labels, note
+
+    def names(self) -> list[str]:
+        """See `Source`."""
+        return self._names
 
     def rows(self) -> list[Row]:
         """See `Source`."""
         if not self._labels:
-            return [Row(name) for name in self._names]
+            return super().rows()
         return [Row(*pair) for pair in zip(self._names, self._labels, strict=True)]
 
     def stamped(self, row: Row) -> Row:
@@ -128,9 +134,9 @@ class Items(Source):
     def __init__(self, items: Any) -> None:
         self._items = items
 
-    def rows(self) -> list[Row]:
+    def names(self) -> list[str]:
         """See `Source`."""
-        return [Row(str(number)) for number in range(len(self._items))]
+        return [str(number) for number in range(len(self._items))]
 
     def read(self, number: int, row: Row) -> Any:  # noqa: ARG002 - the number is the name
         """See `Source`."""
@@ -150,7 +156,7 @@ class Stream(Source):
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
 
-    def rows(self) -> list[Row]:
+    def names(self) -> list[str]:
         """See `Source`; nothing is known of them."""
         return []
 
@@ -206,7 +212,7 @@ def find_source(data: Any) -> Source:
 
 
 def _some(source: Source, what: str) -> Source:
-    if not source.rows():
+    if not source.names():
         raise SurveyError(f"{what} holds no image.{source.note and ' '}{source.note}")
     return source
 

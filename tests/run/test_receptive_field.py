@@ -513,3 +513,27 @@ def test_what_cannot_be_computed_is_one_sentence() -> None:
     broken = replace(run, model=replace(run.model, module=nn.Sequential(nn.Identity())))
     with pytest.raises(HookvizError, match="has no layer '1'"):
         broken.receptive_field("1", 5, 5)
+
+
+def test_all_boxes_at_once_are_those_of_each_place() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 5, stride=2, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1),
+        nn.Conv2d(4, 2, 3), nn.AdaptiveAvgPool2d(2),
+    )  # fmt: skip
+    model = hookviz.load_model(net, preprocess=Preprocessing(crop=(26, 22), fit="squash"))
+    layers = ["0", "2", "3", "4"]
+    run = hookviz.feature_maps(model, PHOTO, layers)
+    for layer in layers:
+        boxes = run.receptive_boxes(layer)
+        height, width = run.select(layer).shape[-2:]
+        assert boxes.shape == (height, width, 4)
+        for y in range(height):
+            for x in range(width):
+                field = run.receptive_field(layer, y, x)
+                expected = (0, 0, 22, 26) if field.whole else field.box
+                assert tuple(boxes[y, x].tolist()) == expected
+    blind = nn.Sequential(nn.Conv2d(3, 1, 1, padding=1))
+    run = hookviz.feature_maps(blind, PHOTO, ["0"], preprocess=model.preprocess)
+    assert run.receptive_field("0", 0, 0).box is None
+    assert run.receptive_boxes("0")[0, 0].isnan().all()

@@ -95,3 +95,25 @@ def test_failed_shards_are_exit_code_three(
     assert "RuntimeError: no pairs" in done.stderr
     monkeypatch.undo()
     assert line(data, tmp_path).exit_code == 0
+
+
+def test_a_model_by_a_function_and_an_engine_that_is_not_joined(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_nets.py").write_text(
+        "import hookviz\n"
+        "def tiny():\n"
+        "    how = hookviz.Preprocessing(crop=(64, 64), fit='squash')\n"
+        "    return hookviz.load_model('squeezenet1_1', None, device='cpu', preprocess=how)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ("-l", "features.1", "--workers", 0, "--device", "cpu", "-o", tmp_path / "out")
+    done = run("survey", data, "--model", "own_nets:tiny", *options)
+    assert done.exit_code == 0, done.output
+    assert "complete" in done.stderr
+    done = run("survey", data, "--model", "own_nets:none", *options)
+    assert done.exit_code == 2
+    assert "There is no function 'own_nets:none'" in done.stderr
+    for engine in ("spark", "ray"):
+        more = ("-o", tmp_path / "new", "--engine", engine)
+        assert run("survey", data, "--model", "own_nets:tiny", *options, *more).exit_code == 2
