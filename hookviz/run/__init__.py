@@ -21,7 +21,7 @@ from hookviz.activation import Activation
 from hookviz.errors import HookvizError
 from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, load_recorded
-from hookviz.run._channel import ChannelSummary, InputChannels, Source
+from hookviz.run._channel import ChannelSummary, InputChannels, InputSource
 from hookviz.run._edits import ImageEdit, edits_from_json, edits_to_json, patch_from
 from hookviz.run._filters import facts_of, filters, has_filters, layer_weights, loaded_model
 from hookviz.run._forward import RunChoices, failing_layer, run_model
@@ -39,11 +39,11 @@ __all__ = [
     "ChannelVector",
     "ImageEdit",
     "InputChannels",
+    "InputSource",
     "ReceptiveField",
     "RegionChannels",
     "Run",
     "RunChoices",
-    "Source",
     "ValuesAround",
     "edits_from_json",
     "edits_to_json",

@@ -189,7 +189,7 @@ def channel_summary(
 # ── what it reads
 
 
-class Source(NamedTuple):
+class InputSource(NamedTuple):
     """A layer whose channels are those that another one reads.
 
     Attributes:
@@ -231,7 +231,7 @@ class InputChannels:
     sums: Tensor
     total: int
     order: tuple[int, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[InputSource, ...]
 
     def top(self, count: int = 10) -> list[tuple[int, float, float]]:
         """The input channels of the largest weights: (channel, norm, sum).
@@ -292,13 +292,15 @@ _CHANNELWISE: tuple[type[nn.Module], ...] = (
 """Channel k of what they give is made of channel k of what they are given alone."""
 
 _Call: TypeAlias = tuple[str, int]
-_KNOWN: WeakKeyDictionary[nn.Module, dict[Any, dict[_Call, tuple[Source, ...]]]] = (
+_KNOWN: WeakKeyDictionary[nn.Module, dict[Any, dict[_Call, tuple[InputSource, ...]]]] = (
     WeakKeyDictionary()
 )
 _LOCK = threading.Lock()
 
 
-def sources_of(model: LoadedModel, tensor: Tensor, layer: str, call: int) -> tuple[Source, ...]:
+def sources_of(
+    model: LoadedModel, tensor: Tensor, layer: str, call: int
+) -> tuple[InputSource, ...]:
     """The layers that give the channels which one call of a layer reads, nearest first."""
     settings = (tuple(tensor.shape), repr(model.module))
     with _LOCK:
@@ -311,14 +313,14 @@ def sources_of(model: LoadedModel, tensor: Tensor, layer: str, call: int) -> tup
         return known[settings].get((layer, call), ())
 
 
-def _followed(model: LoadedModel, tensor: Tensor) -> dict[_Call, tuple[Source, ...]]:
+def _followed(model: LoadedModel, tensor: Tensor) -> dict[_Call, tuple[InputSource, ...]]:
     """One forward without values: who is given the very tensor that another one gave."""
     twin = without_values(model.module)
     kinds = dict(twin.named_modules())
     calls: Counter[str] = Counter()
     # Held, so that no id is given to another tensor; they have no values.
-    given: dict[int, tuple[Tensor, list[tuple[int, Source]]]] = {}
-    read: dict[_Call, list[Source]] = {}
+    given: dict[int, tuple[Tensor, list[tuple[int, InputSource]]]] = {}
+    read: dict[_Call, list[InputSource]] = {}
 
     def enter(name: str, args: tuple[Any, ...]) -> None:
         calls[name] += 1
@@ -332,7 +334,7 @@ def _followed(model: LoadedModel, tensor: Tensor) -> dict[_Call, tuple[Source, .
     def leave(name: str, call: int, out: Any) -> None:
         for leaf, tensor in _leaves(out):
             _, sources = given.setdefault(id(tensor), (tensor, []))
-            sources.append((tensor._version, Source(name, call, leaf)))  # noqa: SLF001
+            sources.append((tensor._version, InputSource(name, call, leaf)))  # noqa: SLF001
 
     for name, part in kinds.items():
         if isinstance(part, torch.jit.ScriptModule):
@@ -354,8 +356,10 @@ def _followed(model: LoadedModel, tensor: Tensor) -> dict[_Call, tuple[Source, .
 
 
 def _through(
-    sources: list[Source], read: Mapping[_Call, list[Source]], kinds: Mapping[str, nn.Module]
-) -> Iterator[Source]:
+    sources: list[InputSource],
+    read: Mapping[_Call, list[InputSource]],
+    kinds: Mapping[str, nn.Module],
+) -> Iterator[InputSource]:
     """Sources, and what is before those that work channel by channel."""
     yield from sources
     for source in sources:

@@ -31,7 +31,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """What an actor has to know; texts and numbers alone.
 
     Attributes:
@@ -61,7 +61,7 @@ class Actor:
     """Makes shards in a process of Ray's.
 
     Args:
-        job: A `Job` as a mapping.
+        job: A `ShardJob` as a mapping.
     """
 
     def __init__(self, job: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class Actor:
 
 
 def make_on_ray(
-    plan: Plan, job: Job, todo: list[int], address: str | None, watch: Watch, timeout: float
+    plan: Plan, job: ShardJob, todo: list[int], address: str | None, watch: Watch, timeout: float
 ) -> None:
     """Makes shards on a cluster.
 
@@ -162,7 +162,7 @@ def _joined(address: str | None) -> tuple[Any, bool]:
 
 
 def _schedule(
-    ray: Any, plan: Plan, job: Job, todo: list[int], watch: Watch, timeout: float
+    ray: Any, plan: Plan, job: ShardJob, todo: list[int], watch: Watch, timeout: float
 ) -> None:
     cuda = job.model.device == "cuda"
     threads = plan.facts["threads"]

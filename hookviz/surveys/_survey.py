@@ -194,10 +194,10 @@ def survey(
                 workers = 2 if many and (os.cpu_count() or 1) > 1 else 0
             todo = _todo(plan, asked.part)
             if todo and engine == "ray":
-                from hookviz.surveys._on_ray import Job, make_on_ray
+                from hookviz.surveys._on_ray import ShardJob, make_on_ray
 
                 text = ModelText.of(loaded, function)
-                job = Job(str(folder.absolute()), source.root, text, workers)
+                job = ShardJob(str(folder.absolute()), source.root, text, workers)
 
                 make_on_ray(plan, job, todo, address, _Watch(plan, asked), shard_timeout)
             elif todo:
