@@ -127,6 +127,27 @@ PINNED = """async ([layer, number]) => {
   }
 }"""
 
+# Opens the channel of the nth tile; from the double click to the frame with its map and numbers.
+OPENED = """async ([layer, tile]) => {
+  const root = document.querySelector('[data-hv="app"]');
+  root.querySelector('[data-hv="tab-gallery"]').click();
+  const img = root.querySelector(`[data-hv="card"][data-layer="${layer}"] [data-hv="grid"]`);
+  const tiles = JSON.parse(img.dataset.tiles), box = img.getBoundingClientRect();
+  const scale = box.width / Number(img.getAttribute('width'));
+  const at = {bubbles: true, clientX: box.left + scale * (tiles.left + 1
+    + (tile % tiles.columns) * tiles.across), clientY: box.top + scale * (tiles.top + 1
+    + Math.floor(tile / tiles.columns) * tiles.down)};
+  const from = performance.now();
+  for (const name of ['click', 'click', 'dblclick']) img.dispatchEvent(new MouseEvent(name, at));
+  for (;;) {
+    await new Promise(requestAnimationFrame);
+    const map = root.querySelector('[data-hv="channel-map"]');
+    if (map && map.dataset.channel === String(tiles.channels[tile]) && map.complete
+        && map.naturalWidth > 0 && map.checkVisibility()) return performance.now() - from;
+    if (performance.now() - from > 60000) throw new Error('no channel was opened in 60 s');
+  }
+}"""
+
 # Presses Run; from then to the frame in which the layer's card shows a newer picture.
 FIRST_GRID = """async ([layer]) => {
   const root = document.querySelector('[data-hv="app"]');
@@ -263,6 +284,8 @@ def measure_app(lab: Lab, times: int) -> dict[str, list[float]]:
     app.painted("features.28")
     pins = repeat(times + 1, lambda i: float(page.evaluate(PINNED, ["features.28", 3 + 5 * i])))
     results["first pin"], results["pin"] = pins[:1], pins[1:]
+    opened = repeat(times + 1, lambda i: float(page.evaluate(OPENED, ["features.28", i])))
+    results["first channel"], results["channel"] = opened[:1], opened[1:]
     assert not lab.console_errors(), lab.console_errors()
     lab.shutdown()
     return results
@@ -310,6 +333,8 @@ def main() -> None:
                 ("… onto another map", "ms", results["other map"], "≤ 50 ms"),
                 ("first pin → field and channels", "ms", results["first pin"], "≤ 1500 ms"),
                 ("pin → field and channels", "ms", results["pin"], "≤ 150 ms"),
+                ("first double click → a channel's page", "ms", results["first channel"], ""),
+                ("double click → a channel's page", "ms", results["channel"], "≤ 150 ms"),
             ]
         )
     )

@@ -30,6 +30,7 @@ class App(Protocol):
     auto_run: bool
     export_result: Any
     pin: Any
+    channel: Any
     cell: str
     former: Any
     region: Any

@@ -22,13 +22,18 @@ _apps: dict[str, tuple[str, weakref.WeakSet[_App]]] = {}
 _interruptible: weakref.WeakSet[_App] = weakref.WeakSet()
 
 
-def _kernel() -> Any:
-    """The kernel that runs this process; None outside a notebook."""
+def interactive_shell() -> Any:
+    """IPython's shell of this process, whose ``user_ns`` cells use; None where there is none."""
     try:
         from IPython import get_ipython
     except ImportError:
         return None
-    return getattr(get_ipython(), "kernel", None)
+    return get_ipython()
+
+
+def _kernel() -> Any:
+    """The kernel that runs this process; None outside a notebook."""
+    return getattr(interactive_shell(), "kernel", None)
 
 
 def current_cell() -> tuple[str, str] | None:

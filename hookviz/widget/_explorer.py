@@ -27,6 +27,7 @@ from hookviz.widget._as_python import python_of
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import cell_name, current_cell, stop_on_interrupt, take_cell
+from hookviz.widget._channel_page import ChannelPage
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._compare import CompareRuns
 from hookviz.widget._explain import ExplainImage
@@ -44,7 +45,7 @@ from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (InspectPlace, CompareRuns, ExplainImage, AboutLayer)
+PANELS: tuple[type[Panel], ...] = (InspectPlace, ChannelPage, CompareRuns, ExplainImage, AboutLayer)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5
@@ -68,6 +69,7 @@ class Explorer(Part):
         auto_run: Whether every change of layers or image starts a run.
         pin: The place that is pinned: ``key`` ("layer#call"), ``channel``, ``y``, ``x`` and what
             stands there; {} for none.
+        channel: The channel that has a page: ``key`` and ``channel``; {} for none.
         region: The region of the photo that is marked: left, top, right, bottom in its pixels,
             right and bottom past the last one; [] for none.
         centers: Where places lie in the network's input, by card, for the page's outlines.
@@ -97,6 +99,7 @@ class Explorer(Part):
     export_result = traitlets.Dict().tag(sync=True)
     auto_run = traitlets.Bool(False).tag(sync=True)
     pin = traitlets.Dict().tag(sync=True)
+    channel = traitlets.Dict().tag(sync=True)
     region: traitlets.List[Any] = traitlets.List().tag(sync=True)
     centers = traitlets.Dict().tag(sync=True)
     photo = traitlets.Dict().tag(sync=True)
@@ -298,7 +301,7 @@ class Explorer(Part):
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
         self.gallery.observe(self.refresh_panels, "current_key")
-        self.observe(self.refresh_panels, ["pin", "region", "run"])
+        self.observe(self.refresh_panels, ["pin", "region", "channel", "run"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
@@ -336,7 +339,7 @@ class Explorer(Part):
             self._model_before = weakref.ref(model)
         self.choosing = Choosing(self)
         self.model = self.run = self._shown_model = self._shown_run = None
-        self.pin, self.region, self.photo, self.predictions = {}, [], {}, {}
+        self.pin, self.channel, self.region, self.photo, self.predictions = {}, {}, [], {}, {}
         self.centers, self.former = {}, {}
         self.remembering = Former(self)
         self.pointing = Pointing(self)

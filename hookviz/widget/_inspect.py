@@ -8,7 +8,6 @@ from typing import Any
 import traitlets
 
 from hookviz.errors import HookvizError
-from hookviz.run import Run
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
@@ -142,7 +141,7 @@ class InspectPlace(Panel):
         self.field = {"state": "looking"}
 
         def task(_cancelled: Cancelled) -> None:
-            found = _field_of(own, pin["y"], pin["x"])
+            found, _ = own.field(pin["y"], pin["x"])
             with self.app.lock:
                 if self._asked == asked:
                     self.field = found
@@ -212,6 +211,7 @@ class InspectPlace(Panel):
             "photo": self._ask_photo,
             "more": self._show_more,
             "show": self._show_channel,
+            "open-channel": self.app.pointing.open,
             "unpin": self.app.pointing.unpin,
             "no-region": self.app.pointing.unmark,
         }
@@ -225,24 +225,6 @@ def _real(value: Any) -> float | None:
 
 def _share(number: float | None, largest: float) -> float:
     return 0.0 if number is None or not largest else number / largest
-
-
-def _field_of(own: Shown, y: int, x: int) -> dict[str, Any]:
-    """A receptive field as the page shows it."""
-    run: Run = own.run
-    try:
-        field = run.receptive_field(own.card.layer, y, x, **own.where)
-    except HookvizError as error:
-        return {"state": "none", "message": error.message, "code": error.code}
-    return {
-        "state": "known",
-        "size": list(field.size),
-        "box": field.image_box and list(field.image_box),
-        "beyond": list(field.beyond),
-        "whole": field.whole,
-        "note": field.note,
-        "picture": list(field.image_size),
-    }
 
 
 def _inside_of(shown: Shown, region: list[int], count: int) -> dict[str, Any]:

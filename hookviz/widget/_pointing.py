@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hookviz.activation import Activation
 from hookviz.errors import HookvizError, LayerError
 from hookviz.render import GridOptions, arrange
-from hookviz.run import ChannelVector, Run
+from hookviz.run import ChannelSummary, ChannelVector, ReceptiveField, Run
 from hookviz.widget._app import App
 from hookviz.widget._cards import Card
 from hookviz.widget._part import Handlers
@@ -116,15 +117,47 @@ class Shown:
         """What names the tensor, as `Run.vector` takes it."""
         return {"call": self.card.call, "leaf": self.card.leaf or None, **self.how}
 
+    @property
+    def activation(self) -> Activation:
+        """The tensor."""
+        return self.run.select(self.card.layer, self.card.call, self.card.leaf or None)
+
+    @property
+    def label(self) -> str:
+        """The layer, with call and leaf where there are several."""
+        return self.activation.label
+
     def vector(self, y: int, x: int) -> ChannelVector:
         """All channels at a place; see `Run.vector`."""
         return self.run.vector(self.card.layer, y, x, **self.where)
+
+    def summary(self, channel: int) -> ChannelSummary:
+        """One channel; see `Run.channel`."""
+        return self.run.channel(self.card.layer, channel, **self.where)
+
+    def field(self, y: int, x: int) -> tuple[dict[str, Any], ReceptiveField | None]:
+        """A receptive field as the page describes it, and itself; None where it is not known."""
+        try:
+            field = self.run.receptive_field(self.card.layer, y, x, **self.where)
+        except HookvizError as error:
+            return {"state": "none", "message": error.message, "code": error.code}, None
+        described = {
+            "state": "known",
+            "size": list(field.size),
+            "box": field.image_box and list(field.image_box),
+            "beyond": list(field.beyond),
+            "whole": field.whole,
+            "note": field.note,
+            "picture": list(field.image_size),
+        }
+        return described, field
 
 
 class Pointing:
     """Answers where the page points, and keeps what is pinned.
 
-    The app's traits ``pin``, ``region`` and ``centers`` are the state; they change here alone.
+    The app's traits ``pin``, ``region``, ``channel`` and ``centers`` are the state; they change
+    here alone.
 
     Args:
         app: The app.
@@ -144,6 +177,7 @@ class Pointing:
             "point": self._answer,
             "point-photo": self._answer_photo,
             "pin": self.pin,
+            "open-channel": self.open,
             "unpin": self.unpin,
             "region": self.mark,
             "no-region": self.unmark,
@@ -234,7 +268,8 @@ class Pointing:
         answer |= {"version": version, "channel": channel, "y": y, "x": x}
         card = self._app.gallery.card(key)
         try:
-            if card is not None and card.version == version and card.drawn is not None:
+            drawn = card is not None and (card.drawn is not None or key == self._opened)
+            if card is not None and card.version == version and drawn:
                 answer |= self._facts(key, channel, y, x, around=True)
         except HookvizError:
             pass  # the picture has changed since: the page will ask again
@@ -312,6 +347,32 @@ class Pointing:
             raise LayerError(f"'{key}' shows nothing that a place can be pinned on.")
         return {"key": key, "channel": channel, "y": y, "x": x, **facts}
 
+    @property
+    def _opened(self) -> str:
+        """The card whose channel has a page, which has a picture of its own; "" for none."""
+        key: str = self._app.channel.get("key", "")
+        return key
+
+    def open(self, key: str, channel: int) -> None:
+        """Opens a channel's page.
+
+        Raises:
+            HookvizError: There is no such channel; the one before stays.
+        """
+        with self._app.lock:
+            shown = self.shown(key)
+            if shown is None:
+                raise LayerError(f"'{key}' shows nothing whose channel could be opened.")
+            if not 0 <= channel < shown.channels:
+                last = shown.channels - 1
+                raise LayerError(
+                    f"'{key}' has no channel {channel}; legal are 0 to {last}.",
+                    code="no-such-channel",
+                    details={"channel": channel, "last": last, "noun": "channel"},
+                )
+            self._app.channel = {"key": key, "channel": channel}
+        self._app.send({"type": "show-panel", "panel": "channel"})
+
     def unpin(self) -> None:
         """Takes the pin away."""
         with self._app.lock:
@@ -366,6 +427,9 @@ class Pointing:
     def refresh(self) -> None:
         """Brings pin and region up to what is there; they go with what they were set on."""
         app = self._app
+        opened = app.gallery.card(self._opened) if app.channel else None
+        if opened is None or opened.activation is None:
+            app.channel = {}
         self._take_wanted()
         pin = app.pin
         card = app.gallery.card(pin["key"]) if pin else None

@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { Cleanup, h } from "../../hookviz/widget/js/kit.js";
-import { fieldText, renderInspect } from "../../hookviz/widget/js/panel_inspect.js";
-import { answerText, centersOf, knownAnswer, nearestTo, nextMap, placeAt, placeIn, placeOn, pointing } from "../../hookviz/widget/js/pointing.js";
+import { renderInspect } from "../../hookviz/widget/js/panel_inspect.js";
+import { centersOf, knownAnswer, nearestTo, nextMap, placeAt, placeIn, placeOn, pointing } from "../../hookviz/widget/js/pointing.js";
+import { answerText, fieldText } from "../../hookviz/widget/js/wording.js";
 import { FakeModel, part, parts, press, tick } from "./fake_model.js";
 
 const TILES = { left: 10, top: 20, width: 40, height: 40, across: 50, down: 60, columns: 2, channels: [7, 3, 9], rows: 4, cols: 4, image: true };

@@ -704,7 +704,7 @@ class TestPanels:
     def test_about_states_the_layer_in_use_before_and_after_a_run(
         self, app: Explorer, gallery_page: Any
     ) -> None:
-        about = app.parts[4]
+        about = next(p for p in app.parts if type(p).__name__ == "AboutLayer")
         assert about.facts == []
         ready(app, "conv", "relu")
         facts = dict(about.facts)

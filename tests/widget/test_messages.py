@@ -133,11 +133,12 @@ def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"type": st.just(kind), **fields})
 
 
-COMPARE = 4 + [panel.title for panel in PANELS].index("Compare")
+TITLES = [panel.title for panel in PANELS]
+INSPECT, CHANNEL, COMPARE = (4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare"))
 RUNS = st.lists(st.sampled_from(["1", "2", "3", "4", "99", ""]), max_size=4)
 PLACE = {"channel": st.integers(-1, 6), "y": st.integers(-1, 12), "x": st.integers(-1, 12)}
 
-# By widget: the app, the tree, the image input, the gallery, Compare.
+# By widget: the app, the tree, the image input, the gallery, the panels.
 MESSAGES = {
     0: st.one_of(
         message("auto", on=st.one_of(st.booleans(), JSON)),
@@ -152,6 +153,9 @@ MESSAGES = {
         ),
         message("page-size", scope=JSON, key=JSON),
         message("view-here", view=JSON),
+        message("open-channel", key=KEYS, channel=st.one_of(st.integers(-2, 9), JSON)),
+        message("open-channel", key=JSON, channel=JSON),
+        message("pin", key=KEYS, channel=st.integers(-1, 6), y=JSON, x=JSON),
         message("former", text=TEXTS),
         message("former", text=JSON),
         message("use-former"),
@@ -187,6 +191,16 @@ MESSAGES = {
         message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
         message("near", keys=JSON),
         message("current", key=KEYS),
+    ),
+    INSPECT: st.one_of(message("open-channel", key=KEYS, channel=JSON), message("unpin")),
+    CHANNEL: st.one_of(
+        message("look", width=st.sampled_from([0, 300, 10**9, "wide"]), ratio=JSON, style=JSON),
+        message("visible", on=st.one_of(st.booleans(), JSON)),
+        message("step", by=st.one_of(st.sampled_from([1, -1, 2**53, -(2**53)]), JSON)),
+        message("open", key=KEYS, channel=st.one_of(st.integers(-2, 9), JSON)),
+        message("pin", key=KEYS, channel=JSON, y=st.integers(-1, 12), x=st.integers(-1, 12)),
+        message("gallery"),
+        message("send", name=TEXTS, again=JSON),
     ),
     COMPARE: st.one_of(
         message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
@@ -225,6 +239,9 @@ SETS = {
     ),
     2: st.dictionaries(st.sampled_from(["info", "choice", "max_bytes"]), JSON, min_size=1),
     3: st.dictionaries(st.sampled_from(["cards", "view", "empty"]), JSON, min_size=1),
+    CHANNEL: st.dictionaries(
+        st.sampled_from(["shown", "places", "inputs", "earlier", "sent"]), JSON, min_size=1
+    ),
     COMPARE: st.dictionaries(
         st.sampled_from(["tray", "compared", "layers", "layer", "page", "pin", "scale"]),
         JSON, min_size=1, max_size=2,
@@ -233,6 +250,7 @@ SETS = {
 ACTIONS = st.one_of(
     *(st.tuples(st.just("say"), st.just(i), messages) for i, messages in MESSAGES.items()),
     *(st.tuples(st.just("say"), st.just(3), MESSAGES[3]) for _ in range(3)),
+    st.tuples(st.just("say"), st.just(CHANNEL), MESSAGES[CHANNEL]),
     *(st.tuples(st.just("say"), st.just(COMPARE), MESSAGES[COMPARE]) for _ in range(2)),
     *(st.tuples(st.just("set"), st.just(i), states) for i, states in SETS.items()),
 )
@@ -270,7 +288,12 @@ def test_any_sequence_of_messages_ends_in_one_state_and_a_legal_one_still_works(
     page.say(0, {"type": "run"})
     assert app.wait(60)
     page.say(0, {"type": "dismiss"})
+    page.say(0, {"type": "open-channel", "key": "conv#1", "channel": 5})
+    for _ in range(2):  # the map, then what follows it
+        assert app.wait(60)
     page.assert_agrees()
+    assert page.states[CHANNEL]["shown"]["channel"] == 5
+    assert page.states[CHANNEL]["inputs"]["bars"]
     cards = {card["key"]: card for card in page.states[3]["cards"]}
     assert list(cards) == ["conv#1", "head#1"]
     assert {card["state"] for card in cards.values()} == {"shown"}

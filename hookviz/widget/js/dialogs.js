@@ -225,7 +225,7 @@ const KEYS = [
   ["/", "search the layers"], ["↑  ↓  ←  →", "move in the tree, open and close groups"], ["Space", "tick the layer"],
   ["Enter", "run"], [".", "cancel"], ["[  ]", "previous or next result"], ["Page Up  Page Down", "turn its pages"],
   ["↑  ↓  ←  →", "on a map: one place on; on the photo: a step"], ["Shift  ↑  ↓  ←  →", "on a map: the next map; on the photo: mark a region"],
-  ["Enter", "on a map: pin the place"], ["p", "on a map: keep its channel first"], ["←  →", "on the edge of a column: its width"], ["e", "export"], ["?", "this help"], ["Esc", "unpin, close, clear, then leave the app"],
+  ["Enter", "on a map: pin the place"], ["c", "on a map: its channel, large"], ["+  −  0", "there: larger, smaller, whole"], ["p", "on a map: keep its channel first"], ["←  →", "on the edge of a column: its width"], ["e", "export"], ["?", "this help"], ["Esc", "unpin, close, clear, then leave the app"],
 ];
 
 const STEPS = [

@@ -3,26 +3,10 @@
 // channels of a region. Reads the traits place, field, photo, vectors, region, inside.
 import "./panel_inspect.css";
 import { button, Cleanup, h, setText, showBytes } from "./kit.js";
-import { sentence } from "./wording.js";
+import { fieldText, sentence } from "./wording.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const SIDES = ["left", "top", "right", "bottom"];
 const minus = (/** @type {string} */ text) => text.replaceAll("-", "−");
-
-/**
- * What is said of a receptive field.
- * @param {any} field
- * @returns {string}
- */
-export function fieldText(field) {
-  if (!field?.state) return "";
-  if (field.state === "looking") return "Finding out what it sees …";
-  if (field.state === "none") return sentence(field);
-  const [high, wide] = field.size;
-  const past = SIDES.map((side, i) => (field.beyond[i] ? `${field.beyond[i]} past its ${side} edge` : "")).filter(Boolean);
-  const sees = field.whole && field.note.startsWith("The whole image") ? "" : `Sees ${wide} × ${high} pixels of the input${past.length ? `, ${past.join(", ")}` : ""}.`;
-  return [sees, field.note].filter(Boolean).join(" ");
-}
 
 /** @param {import("./kit.js").Context} context */
 export function renderInspect({ model, el }) {
@@ -43,7 +27,11 @@ export function renderInspect({ model, el }) {
   const marked = h("h4", { hv: "inspect-region" });
   const clear = button("no-region", () => model.send({ type: "no-region" }), { class: "hv-link" }, "Clear");
   const inside = h("div", { hv: "inspect-inside" });
-  const head = h("div", { class: "hv-inspect-head" }, title, unpin);
+  const open = button("inspect-channel", () => {
+    const { key, channel } = model.get("place") ?? {};
+    model.send({ type: "open-channel", key, channel });
+  }, { class: "hv-link" });
+  const head = h("div", { class: "hv-inspect-head" }, title, open, unpin);
   const regionHead = h("div", { class: "hv-inspect-head" }, marked, clear);
   const root = h("section", { hv: "inspect", class: "hv hv-part hv-inspect", "aria-label": "Inspect" },
     empty, head, facts, frame, sees, vectors, regionHead, inside);
@@ -100,6 +88,7 @@ export function renderInspect({ model, el }) {
     regionHead.hidden = region.length !== 4;
     if (has) {
       setText(title, `${place.label} · y ${place.y}, x ${place.x} of ${place.rows} × ${place.cols}`);
+      setText(open, `Open channel ${place.channel}`);
       setText(facts, `Channel ${place.channel}: ${minus(place.value || "…")}${place.rank ? `, rank ${place.rank} of ${place.of}` : ""}`);
     }
     if (region.length === 4) setText(marked, `Region ${region[2] - region[0]} × ${region[3] - region[1]} at x ${region[0]}, y ${region[1]}: mean inside / outside`);

@@ -11,6 +11,7 @@
 // the place that it is of.
 import "./pointing.css";
 import { button, h, setAttribute, setText } from "./kit.js";
+import { answerText } from "./wording.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 /** @typedef {import("./kit.js").Cleanup} Cleanup */
@@ -25,6 +26,8 @@ import { button, h, setAttribute, setText } from "./kit.js";
  */
 /** @typedef {[number, number, number, number]} Box left, top, right, bottom */
 
+/** A layer's maps, and the large one of a channel's page. */
+const MAPS = '[data-hv="grid"], [data-hv="channel-map"]';
 const PHOTOS = '[data-hv="original"], [data-hv="seen"], [data-hv="inspect-photo"]';
 /** Pixels: an outline is never smaller, or it would not be seen. */
 const SMALLEST = 5;
@@ -209,19 +212,6 @@ function pinned(pin) {
 const same = (/** @type {Place | null} */ a, /** @type {any} */ b) =>
   Boolean(a && b && (a.key || "") === (b.key || "") && (a.which || "") === (b.which || "") && a.y === b.y && a.x === b.x && (!a.key || a.channel === b.channel));
 
-/** @param {string | null | undefined} text a value as Python writes it */
-export const shownNumber = (text) => (text ?? "").replaceAll("-", "−");
-
-/**
- * What is said of a place.
- * @param {any} answer
- */
-export function answerText(answer) {
-  if (answer.which) return `${answer.which === "seen" ? "input" : "photo"} · y ${answer.y}, x ${answer.x} · ${(answer.values ?? []).map(shownNumber).join(", ")}`;
-  const rank = answer.rank ? ` · rank ${answer.rank} of ${answer.of}` : "";
-  return `channel ${answer.channel} · y ${answer.y}, x ${answer.x} · ${shownNumber(answer.value) || "…"}${rank}`;
-}
-
 /**
  * Lets the user point at what an app shows.
  * @param {HTMLElement} root the app's element
@@ -250,13 +240,17 @@ export function pointing(root, model, send, cleanup) {
   let kept = [];
   /** A region that is being drawn: its fixed corner and the other one. @type {{x0: number, y0: number, x1: number, y1: number, moved: boolean} | null} */
   let drag = null;
+  /** What opened a channel's page: the keys go on there at that place. @type {Place | null} */
+  let landing = null;
+  /** Whether the page was opened just now and takes the focus with its picture. */
+  let entering = false;
   /** A channel that is to be shown once its picture is there. @type {{key: string, channel: number} | null} */
   let wanted = null;
 
   const all = (/** @type {string} */ selector) => /** @type {HTMLImageElement[]} */ ([...root.querySelectorAll(selector)]);
   const visible = (/** @type {Element} */ element) => element.checkVisibility?.() ?? true;
-  const gridOf = (/** @type {string} */ key) => all('[data-hv="grid"]').find((img) => keyOf(img) === key && visible(img));
-  const keyOf = (/** @type {Element} */ img) => /** @type {HTMLElement | null} */ (img.closest('[data-hv="card"]'))?.dataset.key ?? "";
+  const gridOf = (/** @type {string} */ key) => all(MAPS).find((img) => keyOf(img) === key && visible(img));
+  const keyOf = (/** @type {Element} */ img) => /** @type {HTMLElement | null} */ (img.closest("[data-key]"))?.dataset.key ?? "";
   const photo = () => model.get("photo") ?? {};
   const crop = () => /** @type {Box | null} */ (photo().crop ?? null);
   const pin = () => pinned(model.get("pin"));
@@ -357,13 +351,29 @@ export function pointing(root, model, send, cleanup) {
       if (gallery && !visible(gallery)) /** @type {HTMLElement | null} */ (root.querySelector('[data-hv="tab-gallery"]'))?.click();
       root.querySelector(`[data-hv="card"][data-key="${CSS.escape(message.key)}"]`)?.scrollIntoView({ block: "nearest" });
       goToWanted();
+    } else if (message.type === "show-panel") {
+      const tab = /** @type {HTMLElement | null} */ (root.querySelector(`[data-hv="tab-${message.panel}"]`));
+      entering ||= tab?.getAttribute("aria-selected") !== "true";
+      tab?.click();
     }
   });
-  root.addEventListener("hv-painted", () => {
+  root.addEventListener("hv-moved", () => drawSoon());
+  root.addEventListener("hv-painted", (event) => {
+    enter(target(event));
     goToWanted();
     stayOnPage();
     drawSoon();
   });
+  /** @param {HTMLImageElement} img */
+  function enter(img) {
+    if (!entering || img.dataset.hv !== "channel-map") return;
+    entering = false;
+    img.focus({ preventScroll: true });
+    img.scrollIntoView?.({ block: "nearest" }); // in one column the results stand below
+    const tiles = tilesOf(img);
+    if (landing?.key === keyOf(img) && tiles) moveTo({ ...landing, channel: tiles.channels[0] }, true);
+    landing = null;
+  }
   /** Another page, or another size: the keys go on at what is shown, the mouse has to move. */
   function stayOnPage() {
     const tiles = cursor?.key ? tilesOf(gridOf(cursor.key) ?? root) : null;
@@ -404,7 +414,7 @@ export function pointing(root, model, send, cleanup) {
   cleanup.add(() => cancelAnimationFrame(drawn));
   function draw() {
     const marks = /** @type {[string, Place | null][]} */ ([["pin", pin()], ["hover", cursor]]);
-    for (const img of all('[data-hv="grid"]')) {
+    for (const img of all(MAPS)) {
       const tiles = tilesOf(img);
       const seen = tiles && onScreen(img);
       if (!seen && !overlays.has(img)) continue;
@@ -476,9 +486,12 @@ export function pointing(root, model, send, cleanup) {
   function tell() {
     const facts = cursor ? answer : model.get("pin")?.key ? model.get("pin") : null;
     const img = facts && (facts.key ? gridOf(facts.key) : all(`[data-hv="${facts.which}"]`)[0]);
-    readout.hidden = !img;
-    if (!img) return;
     const waits = Boolean(cursor) && !same(cursor, facts);
+    // A channel's page says it itself.
+    const detail = img ? { img, facts, waits, byKeys } : null;
+    const elsewhere = !root.dispatchEvent(new CustomEvent("hv-said", { cancelable: true, detail }));
+    readout.hidden = !img || elsewhere;
+    if (!img) return;
     readout.classList.toggle("hv-out", waits);
     readout.setAttribute("aria-busy", String(waits));
     setText(readout, answerText(facts));
@@ -510,7 +523,7 @@ export function pointing(root, model, send, cleanup) {
   // ── the mouse
 
   const target = (/** @type {Event} */ event) => /** @type {HTMLImageElement} */ (event.target);
-  const isMap = (/** @type {Element} */ element) => element.matches?.('[data-hv="grid"]');
+  const isMap = (/** @type {Element} */ element) => element.matches?.(MAPS);
   const isPhoto = (/** @type {Element} */ element) => element.matches?.(PHOTOS);
   root.addEventListener("pointermove", (event) => {
     const img = target(event);
@@ -553,6 +566,16 @@ export function pointing(root, model, send, cleanup) {
     justMarked = false;
     if (place) pinPlace(place);
   });
+  root.addEventListener("dblclick", (event) => {
+    const img = target(event);
+    const place = isMap(img) ? placeUnder(img, event) : null;
+    if (place) openChannel(img, place, false);
+  });
+  /** @param {HTMLElement} img @param {Place} place @param {boolean} [keys] */
+  function openChannel(img, place, keys = true) {
+    landing = keys ? place : null;
+    if (img.dataset.hv === "grid") send({ type: "open-channel", key: place.key, channel: place.channel });
+  }
   /** @param {Place} place */
   function pinPlace(place) {
     if (place.key) send({ type: "pin", key: place.key, channel: place.channel, y: place.y, x: place.x });
@@ -596,6 +619,10 @@ export function pointing(root, model, send, cleanup) {
     const img = target(event);
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (event.key === "Escape") return leave(img);
+    if (event.key === "c" && isMap(img) && cursor?.key === keyOf(img)) {
+      openChannel(img, cursor);
+      return true;
+    }
     if (event.key === "p" && isMap(img) && cursor?.key === keyOf(img)) {
       keepFirst(cursor);
       return true;
@@ -605,6 +632,7 @@ export function pointing(root, model, send, cleanup) {
     if (!here || !cursor) startOn(img);
     else if (event.key === "Enter") {
       if (drag?.moved) mark();
+      else if (cursor.key && same(cursor, pin())) openChannel(img, cursor);
       else pinPlace(cursor);
       drag = null;
     } else if (step && cursor.key) moveOnMap(img, step, event.shiftKey);

@@ -72,3 +72,33 @@ const WEIGHTS = { "as passed in": "your own module", "state dict": "your own wei
 export function weightsText(weights) {
   return WEIGHTS[weights] ?? weights;
 }
+
+const SIDES = ["left", "top", "right", "bottom"];
+
+/**
+ * What is said of a receptive field.
+ * @param {any} field
+ * @returns {string}
+ */
+export function fieldText(field) {
+  if (!field?.state) return "";
+  if (field.state === "looking") return "Finding out what it sees …";
+  if (field.state === "none") return sentence(field);
+  const [high, wide] = field.size;
+  const past = SIDES.map((side, i) => (field.beyond[i] ? `${field.beyond[i]} past its ${side} edge` : "")).filter(Boolean);
+  const sees = field.whole && field.note.startsWith("The whole image") ? "" : `Sees ${wide} × ${high} pixels of the input${past.length ? `, ${past.join(", ")}` : ""}.`;
+  return [sees, field.note].filter(Boolean).join(" ");
+}
+
+/** @param {string | null | undefined} text a value as Python writes it */
+export const shownNumber = (text) => (text ?? "").replaceAll("-", "−");
+
+/**
+ * What is said of a place.
+ * @param {any} answer
+ */
+export function answerText(answer) {
+  if (answer.which) return `${answer.which === "seen" ? "input" : "photo"} · y ${answer.y}, x ${answer.x} · ${(answer.values ?? []).map(shownNumber).join(", ")}`;
+  const rank = answer.rank ? ` · rank ${answer.rank} of ${answer.of}` : "";
+  return `channel ${answer.channel} · y ${answer.y}, x ${answer.x} · ${shownNumber(answer.value) || "…"}${rank}`;
+}

@@ -1,0 +1,398 @@
+// @ts-check
+// The panel "Channel": one channel's map large, its numbers, where it answers most, what it reads.
+// Reads the traits shown, places, inputs, earlier, sent; pictures arrive by message. What the
+// pointer is on is found and asked for by pointing.js, which takes this map for one of the maps.
+import "./panel_channel.css";
+import { button, Cleanup, debounce, focused, h, icon, isDark, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
+import { answerText, fieldText, shownNumber } from "./wording.js";
+import { moved, same, showing, wheeled, WHOLE, zoomed } from "./zoom.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+/** Pixels of the page that one activation gets at most. */
+const LARGEST_CELL = 48;
+
+/** @param {string} name @param {Record<string, string | number>} attributes */
+function svg(name, attributes) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  return element;
+}
+
+/**
+ * Where a value stands between the ends of a histogram, 0 to 1; null for none.
+ * @param {string | undefined} value as Python writes it
+ * @param {number[]} ends
+ */
+export function markAt(value, ends) {
+  const number = Number(value || NaN);
+  if (!Number.isFinite(number) || ends.length !== 2 || !(ends[0] < ends[1])) return null;
+  return Math.max(0, Math.min(1, (number - ends[0]) / (ends[1] - ends[0])));
+}
+
+/** The map in its frame, with its photo under it. @param {Cleanup} cleanup @param {import("./kit.js").Model} model */
+function mapView(cleanup, model) {
+  const under = h("img", { hv: "channel-photo", class: "hv-channel-img", alt: "", hidden: true });
+  const map = h("img", { hv: "channel-map", class: "hv-channel-img hv-channel-map", alt: "", hidden: true });
+  const frame = h("div", { hv: "channel-frame", class: "hv-channel-frame" }, under, map);
+  const cursor = h("p", { hv: "channel-cursor", class: "hv-note hv-channel-cursor" });
+  const said = h("p", { class: "hv-note", role: "status", hidden: true });
+  const scale = h("div", { hv: "channel-scale", class: "hv-dim hv-note" });
+  let view = WHOLE;
+  let dragged = false;
+  const size = () => ({ width: frame.clientWidth || 1, height: frame.clientHeight || 1 });
+  const most = () => Math.max(4, (LARGEST_CELL * (model.get("shown")?.cols ?? 1)) / size().width);
+  /** @param {import("./zoom.js").View} next @returns {boolean} whether that changes anything */
+  function show(next) {
+    if (same(view, next)) return false;
+    view = next;
+    place();
+    return true;
+  }
+  function place() {
+    for (const img of [under, map]) {
+      img.style.width = img.style.height = `${100 * view.scale}%`;
+      img.style.left = `${-100 * view.scale * view.x}%`;
+      img.style.top = `${-100 * view.scale * view.y}%`;
+    }
+    frame.dataset.view = [view.scale, view.x, view.y].map((n) => n.toFixed(4)).join(" ");
+    const whole = view.scale === 1;
+    setOff(less, whole);
+    setOff(all, whole);
+    setOff(more, view.scale >= most() - 1e-9);
+    for (const [step, dx, dy] of arrows) setOff(step, same(moved(view, dx, dy), view));
+    // The outlines over it lie where it lies.
+    map.dispatchEvent(new CustomEvent("hv-moved", { bubbles: true }));
+  }
+  const zoom = (/** @type {number} */ steps) => show(zoomed(view, steps, most()));
+  const less = button("channel-less", () => zoom(-2), { class: "hv-quiet", label: "Smaller (−)" }, "−");
+  const more = button("channel-more", () => zoom(2), { class: "hv-quiet", label: "Larger (+)" }, "+");
+  const all = button("channel-whole", () => show(WHOLE), { class: "hv-link", title: "The whole map (0)" }, "Whole");
+  const arrows = /** @type {[HTMLElement, number, number][]} */ (/** @type {[string, string, number, number][]} */ ([
+    ["left", "←", -0.5, 0], ["up", "↑", 0, -0.5], ["down", "↓", 0, 0.5], ["right", "→", 0.5, 0],
+  ]).map(([name, sign, dx, dy]) => [button(`channel-${name}`, () => show(moved(view, dx, dy)), { class: "hv-quiet", label: `Move ${name}` }, sign), dx, dy]));
+  const slider = h("input", { hv: "channel-opacity", class: "hv-slider", type: "range", min: "0", max: "100", value: "0", oninput: () => {
+    map.style.opacity = String(1 - Number(slider.value) / 100);
+  } });
+  const photo = h("label", { class: "hv-field", title: "How much of the photo shows through the map" }, h("span", {}, "Photo"), slider);
+  const tools = h("div", { class: "hv-channel-tools", role: "group", "aria-label": "View of the map" }, less, more, all, ...arrows.map(([step]) => step), photo);
+  const box = h("div", { class: "hv-channel-left" }, frame, said, cursor, tools, scale);
+
+  frame.addEventListener("wheel", (/** @type {WheelEvent} */ event) => {
+    const at = frame.getBoundingClientRect();
+    const [across, down] = [(event.clientX - at.left) / (at.width || 1), (event.clientY - at.top) / (at.height || 1)];
+    if (show(wheeled(view, event, { ...size(), across, down, most: most() }))) event.preventDefault();
+  }, { passive: false });
+  /** @type {{x: number, y: number, view: import("./zoom.js").View} | null} */
+  let grip = null;
+  frame.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    dragged = false;
+    grip = event.button === 0 && view.scale > 1 ? { x: event.clientX, y: event.clientY, view } : null;
+  });
+  frame.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    if (!grip || !(event.buttons & 1)) return;
+    const [dx, dy] = [event.clientX - grip.x, event.clientY - grip.y];
+    dragged ||= Math.hypot(dx, dy) > 4;
+    if (dragged) show(moved(grip.view, -dx / size().width, -dy / size().height));
+  });
+  frame.addEventListener("pointerup", () => { grip = null; });
+  // A drag moves the map; it pins nothing.
+  frame.addEventListener("click", (/** @type {Event} */ event) => dragged && event.stopPropagation());
+  frame.addEventListener("dragstart", (/** @type {Event} */ event) => event.preventDefault());
+  const resized = new ResizeObserver(place);
+  resized.observe(frame);
+  cleanup.add(() => {
+    resized.disconnect();
+    showBytes(map, null);
+    showBytes(under, null);
+  });
+  place();
+
+  return {
+    box, map, frame,
+    /** @param {string} key @returns {boolean} whether it was one of ours */
+    onKey(key) {
+      const acts = /** @type {Record<string, () => void>} */ ({ "+": () => zoom(2), "=": () => zoom(2), "-": () => zoom(-2), 0: () => show(WHOLE) });
+      acts[key]?.();
+      return key in acts;
+    },
+    /** A new map; the view stays where the maps are alike. @param {any} message @param {DataView[]} buffers */
+    paint(message, buffers) {
+      const { rows, cols, image, of, label } = model.get("shown");
+      const failed = Boolean(message.message);
+      const tiles = { left: 0, top: 0, width: cols, height: rows, across: cols, down: rows, columns: 1, channels: [message.channel], rows, cols, image };
+      frame.hidden = tools.hidden = cursor.hidden = scale.hidden = failed;
+      said.hidden = !failed;
+      setText(said, failed ? `It cannot be drawn as a map. ${message.message}` : "");
+      showBytes(map, failed ? null : buffers[0]);
+      const below = buffers[failed ? 0 : 1] ?? null;
+      showBytes(under, below, "image/jpeg");
+      photo.hidden = !below;
+      map.style.opacity = below ? String(1 - Number(slider.value) / 100) : "1";
+      map.dataset.key = message.key;
+      map.dataset.version = String(message.version);
+      map.dataset.channel = String(message.channel);
+      map.setAttribute("width", String(cols));
+      map.setAttribute("height", String(rows));
+      map.alt = `Channel ${message.channel} of ${of} of ${label}, ${rows} × ${cols}. ${message.scale ?? ""}`;
+      setAttribute(map, "data-tiles", failed ? null : JSON.stringify(tiles));
+      setAttribute(map, "tabindex", failed ? null : "0");
+      const ratio = `${cols} / ${rows}`;
+      if (frame.style.aspectRatio !== ratio) view = WHOLE;
+      frame.style.aspectRatio = ratio;
+      place();
+      const ends = message.ends ?? [];
+      scale.replaceChildren(...(ends.length ? [numberText(ends[0]), h("span", { class: "hv-ramp", style: `background:linear-gradient(90deg,${message.colors.join(",")})` }), numberText(ends[1]), " · "] : []), message.scale ?? "");
+      map.dispatchEvent(new CustomEvent("hv-painted", { bubbles: true }));
+    },
+    /** What pointing.js found at the cursor. @param {any} said @param {boolean} byKeys */
+    tell(said, byKeys) {
+      setText(cursor, said ? answerText(said.facts) : "Point at the map, or use the arrow keys on it.");
+      cursor.classList.toggle("hv-out", Boolean(said?.waits));
+      const { rows, cols } = model.get("shown") ?? {};
+      if (said && byKeys && rows) show(showing(view, [said.facts.x / cols, said.facts.y / rows, (said.facts.x + 1) / cols, (said.facts.y + 1) / rows]));
+    },
+  };
+}
+
+/** Counts as bars, with a mark at a value. @param {import("./kit.js").Model} model */
+function histogramView(model) {
+  const [wide, high] = [256, 72];
+  const picture = /** @type {SVGElement} */ (svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "hv-histogram", preserveAspectRatio: "none", role: "img", "data-hv": "channel-histogram" }));
+  const bars = svg("path", { class: "hv-histogram-bars" });
+  const mark = svg("path", { class: "hv-histogram-mark" });
+  picture.append(bars, mark);
+  const low = h("span");
+  const high_ = h("span");
+  const box = h("div", {}, h("h5", {}, "Values ", h("span", { class: "hv-dim" }, "logarithmic count")), picture, h("div", { class: "hv-histogram-ends hv-dim hv-note" }, low, high_));
+  return {
+    box,
+    show() {
+      const { counts = [], ends = [] } = model.get("shown") ?? {};
+      box.hidden = !counts.length;
+      const tallest = Math.log1p(Math.max(1, ...counts));
+      bars.setAttribute("d", counts.map((/** @type {number} */ count, /** @type {number} */ i) => {
+        const tall = (Math.log1p(count) / tallest) * (high - 2);
+        return count ? `M${(i * wide) / counts.length} ${high}v${-Math.max(1, tall)}h${wide / counts.length}V${high}z` : "";
+      }).join(""));
+      setText(low, numberText(ends[0]));
+      setText(high_, numberText(ends[1]));
+      picture.setAttribute("aria-label", counts.length ? `Histogram of ${counts.length} parts from ${numberText(ends[0])} to ${numberText(ends[1])}; the largest holds ${Math.max(...counts)} values` : "");
+      this.mark(undefined);
+    },
+    /** @param {string | undefined} value */
+    mark(value) {
+      const at = markAt(value, model.get("shown")?.ends ?? []);
+      mark.setAttribute("d", at === null ? "" : `M${(at * wide).toFixed(2)} 0V${high}`);
+      setAttribute(picture, "data-mark", at === null ? null : String(value));
+    },
+  };
+}
+
+/** Puts a channel's tensor into the notebook. @param {Cleanup} cleanup @param {import("./kit.js").Model} model */
+function sender(cleanup, model) {
+  const name = textInput("channel-name", "Name of the variable", { class: "hv-input hv-channel-name", maxlength: "100" });
+  const send = (/** @type {boolean} */ again) => model.send({ type: "send", name: name.value, again });
+  const go = button("channel-send", () => send(false), {}, "Send to cell");
+  const text = h("p", { hv: "channel-sent", class: "hv-note", role: "status" });
+  const again = button("channel-replace", () => send(true), { class: "hv-button" }, "Replace it");
+  name.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter") return;
+    event.stopPropagation();
+    send(false);
+  });
+  name.addEventListener("input", () => { again.hidden = true; });
+  cleanup.follow(model, ["sent"], () => {
+    const sent = model.get("sent") ?? {};
+    setText(text, sent.text ?? "");
+    again.hidden = sent.state !== "taken" || sent.name !== name.value.trim();
+  });
+  return { box: h("div", { class: "hv-channel-send" }, h("div", { class: "hv-actions" }, name, go, again), text), name };
+}
+
+/** @param {import("./kit.js").Context} context */
+export function renderChannel({ model, el }) {
+  const cleanup = new Cleanup();
+  const view = mapView(cleanup, model);
+  const histogram = histogramView(model);
+  const notebook = sender(cleanup, model);
+  const empty = h("p", { class: "hv-dim" }, "Double-click a map, or press c on it, to see its channel here.");
+  const title = h("h4", { hv: "channel-title" });
+  const stale = h("span", { class: "hv-badge hv-warn", title: "From an earlier image, model or preprocessing. Run again." }, "stale");
+  const step = (/** @type {number} */ by) => model.send({ type: "step", by });
+  const previous = button("channel-previous", () => step(-1), { class: "hv-quiet", label: "Previous channel (Page Up)" }, icon("left"));
+  const next = button("channel-next", () => step(1), { class: "hv-quiet", label: "Next channel (Page Down)" }, icon("chevron"));
+  const number = h("input", { hv: "channel-number", class: "hv-input hv-page", type: "number", min: "0", "aria-label": "Channel", onchange: () => {
+    const wanted = Math.round(Number(number.value));
+    if (number.value !== "" && Number.isFinite(wanted)) model.send({ type: "open", key: model.get("shown").key, channel: wanted });
+    number.value = String(model.get("shown").channel);
+  } });
+  const of = h("span", { class: "hv-dim hv-nowrap" });
+  const inGallery = button("channel-gallery", () => model.send({ type: "gallery" }), { class: "hv-link" }, "Show in gallery");
+  const head = h("div", { class: "hv-channel-head" }, title, stale, h("span", { class: "hv-pager", role: "group", "aria-label": "Channels" }, previous, number, of, next), inGallery);
+  const numbers = h("table", { hv: "channel-numbers", class: "hv-channel-numbers" });
+  const places = h("ul", { hv: "channel-places", class: "hv-channel-places" });
+  const placesBox = h("div", {}, h("h5", {}, "Strongest places ", h("span", { class: "hv-dim" }, "what each sees of the photo; stripes lie beyond it")), places);
+  const inputs = h("ul", { hv: "channel-inputs" });
+  const inputsNote = h("p", { class: "hv-dim hv-note" });
+  const filters = h("img", { hv: "channel-filters", class: "hv-channel-filters", alt: "", hidden: true });
+  const filtersNote = h("p", { class: "hv-dim hv-note" });
+  const inputsTitle = h("h5");
+  const inputsBox = h("div", {}, inputsTitle, h("div", { class: "hv-channel-inputs" },
+    h("div", { class: "hv-vector" }, inputs, inputsNote), h("div", { class: "hv-channel-kernels" }, filters, filtersNote)));
+  const earlier = h("ul", { hv: "channel-earlier", class: "hv-channel-places" });
+  const earlierNote = h("p", { class: "hv-dim hv-note" });
+  const earlierBox = h("div", {}, h("h5", {}, "This channel for earlier images ", h("span", { class: "hv-dim" }, "on one scale, computed again")), earlier, earlierNote);
+  const body = h("div", { class: "hv-channel-body" },
+    h("div", { class: "hv-channel-top" }, view.box, h("div", { class: "hv-channel-right" }, numbers, histogram.box, notebook.box)),
+    placesBox, inputsBox, earlierBox);
+  const root = h("section", { hv: "channel", class: "hv hv-part hv-channel", "aria-label": "Channel" }, empty, head, body);
+
+  cleanup.follow(model, ["shown"], () => {
+    const shown = model.get("shown") ?? {};
+    const has = Boolean(shown.key);
+    empty.hidden = has;
+    head.hidden = body.hidden = !has;
+    if (!has) return;
+    setText(title, `${shown.label} ${shown.type}`);
+    stale.hidden = !shown.stale;
+    root.classList.toggle("hv-stale", shown.stale);
+    number.max = String(shown.of - 1);
+    number.value = String(shown.channel);
+    setText(of, `of ${shown.of}`);
+    setOff(previous, shown.channel <= 0);
+    setOff(next, shown.channel >= shown.of - 1);
+    const rows = shown.numbers.map((/** @type {[string, string, number | null]} */ [name, value, rank]) =>
+      h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value), h("td", { class: "hv-dim" }, rank ? `${rank} of ${shown.of}` : "")));
+    numbers.replaceChildren(h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${shown.rows} × ${shown.cols}`), h("th", { scope: "col" }, "Value"), h("th", { scope: "col", title: "1 is the largest" }, "Rank"))),
+      h("tbody", {}, ...rows, ...(shown.odd ? [h("tr", {}, h("th", { scope: "row" }, "Not finite"), h("td", { colspan: "2" }, shown.odd))] : [])));
+    if (notebook.name.dataset.of !== shown.name) notebook.name.value = notebook.name.dataset.of = shown.name;
+    histogram.show();
+  });
+  /** What has the focus is about to be replaced: the map takes it. @param {HTMLElement} box */
+  function keepFocus(box) {
+    if (box.contains(focused(box))) (view.map.hasAttribute("tabindex") ? view.map : number).focus({ preventScroll: true });
+  }
+  /** Pictures of a list, each in its place. @param {HTMLElement} box @param {DataView[]} buffers */
+  function paintAll(box, buffers) {
+    box.querySelectorAll("img").forEach((img, i) => showBytes(/** @type {HTMLImageElement} */ (img), buffers[i]?.byteLength ? buffers[i] : null));
+  }
+  const bare = (/** @type {HTMLElement} */ box) => box.querySelectorAll("img").forEach((img) => showBytes(/** @type {HTMLImageElement} */ (img), null));
+  cleanup.follow(model, ["places"], () => {
+    const list = model.get("places") ?? [];
+    keepFocus(places);
+    placesBox.hidden = !list.length;
+    bare(places);
+    places.replaceChildren(...list.map((/** @type {any} */ place) => {
+      const { key, channel } = model.get("shown");
+      const value = shownNumber(place.value);
+      return h("li", {}, button("channel-place", () => model.send({ type: "pin", key, channel, y: place.y, x: place.x }),
+        { class: "hv-channel-place", title: fieldText(place.field), "data-place": `${place.y} ${place.x}`, "aria-label": `Pin y ${place.y}, x ${place.x}: ${value}. ${fieldText(place.field)}` },
+        h("img", { alt: "", hidden: true }), h("span", {}, value), h("span", { class: "hv-dim" }, `y ${place.y}, x ${place.x}`)));
+    }));
+  });
+  cleanup.follow(model, ["inputs"], () => {
+    const { bars = [], of: count, total, leads, nearest, filters: said } = model.get("inputs") ?? {};
+    keepFocus(inputs);
+    inputsBox.hidden = !bars.length;
+    if (!bars.length) showBytes(filters, null);
+    const from = leads?.label ? ` of ${leads.label}` : "";
+    inputsTitle.replaceChildren(`Input channels by weight${from} `, h("span", { class: "hv-dim" }, `it reads ${count} of ${total}; − where the weights add up to less than zero`));
+    inputs.replaceChildren(...bars.map((/** @type {[number, string, number, boolean]} */ [channel, size, share, negative]) => {
+      const fill = h("span", { class: negative ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
+      fill.style.width = `${Math.round(share * 1000) / 10}%`;
+      const inside = [h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, `${negative ? "−" : "+"} ${size}`)];
+      return h("li", {}, leads?.key
+        ? button("channel-input", () => {
+          view.map.focus();
+          model.send({ type: "open", key: leads.key, channel });
+        }, { class: "hv-vector-bar", "data-channel": channel, title: `Open channel ${channel}${from}` }, ...inside)
+        : h("span", { class: "hv-vector-bar hv-vector-still", "data-channel": channel }, ...inside));
+    }));
+    setText(inputsNote, leads?.key ? (leads.through.length ? `${leads.label} gives them through ${leads.through.join(", ")}.` : "")
+      : nearest ? `Tick ${nearest}, which gives them, to open them here.` : "No layer is known to give them just so.");
+    setText(filtersNote, said ?? "");
+    filters.alt = said ?? "";
+  });
+  cleanup.follow(model, ["earlier"], () => {
+    const list = model.get("earlier") ?? [];
+    earlierBox.hidden = !list.length;
+    bare(earlier);
+    earlier.replaceChildren(...list.map((/** @type {any} */ one, /** @type {number} */ i) => h("li", { class: "hv-channel-image" },
+      h("img", { alt: `What the network saw of ${one.name}`, hidden: true }), h("img", { class: "hv-channel-map", alt: `Its map for ${one.name}: ${one.low} to ${one.high}`, hidden: true }),
+      h("span", {}, i ? one.name : `${one.name}, now`), h("span", { class: "hv-dim" }, `${one.low} to ${one.high}`))));
+    setText(earlierNote, list[0]?.scale ?? "");
+  });
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
+    if (message.channel !== model.get("shown")?.channel) return;
+    if (message.type === "map") view.paint(message, buffers);
+    else if (message.type === "crops") paintAll(places, buffers);
+    else if (message.type === "filters") {
+      showBytes(filters, buffers[0] ?? null);
+      filters.style.width = "";
+      filters.onload = () => { filters.style.width = `${filters.naturalWidth / Math.max(1, devicePixelRatio || 1)}px`; };
+    } else if (message.type === "earlier") paintAll(earlier, buffers);
+  });
+  root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input:not([type=range])")) return;
+    const onMap = target === view.map;
+    const by = event.key === "PageDown" || (onMap && event.shiftKey && event.key === "ArrowRight") ? 1
+      : event.key === "PageUp" || (onMap && event.shiftKey && event.key === "ArrowLeft") ? -1 : 0;
+    if (by) step(by);
+    else if (!view.onKey(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  cleanup.add(() => {
+    bare(places);
+    bare(earlier);
+    showBytes(filters, null);
+  });
+
+  const leave = cleanup.mount(el, root);
+  const app = root.closest('[data-hv="app"]');
+  const onSaid = (/** @type {any} */ event) => {
+    const own = event.detail?.img === view.map ? event.detail : null;
+    view.tell(own, Boolean(own?.byKeys));
+    histogram.mark(own?.facts.value);
+    if (own) event.preventDefault(); // it stands here
+  };
+  app?.addEventListener("hv-said", onSaid);
+  cleanup.add(() => app?.removeEventListener("hv-said", onSaid));
+  view.tell(null, false);
+  tellLook(root, model, cleanup);
+  return leave;
+}
+
+/**
+ * Tells width, resolution and theme, and whether the panel is on the screen.
+ * @param {HTMLElement} root @param {import("./kit.js").Model} model @param {Cleanup} cleanup
+ */
+function tellLook(root, model, cleanup) {
+  let told = "";
+  let seen = true;
+  function refresh() {
+    const visible = root.clientWidth > 0;
+    const look = { width: root.clientWidth, ratio: Math.max(1, devicePixelRatio || 1), style: isDark(root) ? "dark" : "light" };
+    const now = JSON.stringify(look);
+    try {
+      if (visible && now !== told) model.send({ type: "look", ...look });
+      else if (visible !== seen) model.send({ type: "visible", on: visible });
+    } catch {
+      // The kernel is gone: the app says so elsewhere.
+    }
+    if (visible) told = now;
+    seen = visible;
+  }
+  const soon = debounce(150, refresh);
+  const size = new ResizeObserver(() => (told && root.clientWidth ? soon() : refresh()));
+  size.observe(root);
+  const theme = new MutationObserver(soon);
+  for (const node of [document.documentElement, document.body]) {
+    theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
+  }
+  cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
+  refresh();
+}
+
+export default { render: renderChannel };
