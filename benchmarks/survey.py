@@ -232,7 +232,7 @@ def against_torchlens(tmp: Path, pairs: int) -> None:
 
     def theirs() -> None:
         extract_dataset(
-            model.module, torch.stack(tensors), LAYERS, BATCH, pool="mean", progress=False,
+            model.module, torch.stack(tensors), LAYERS, BATCH, pool="spatial_mean", progress=False,
             output_dir=tmp / f"lens{next(number)}",
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import hookviz
 from hookviz.errors import LayerError
-from hookviz.run import Run, Source
+from hookviz.run import InputSource, Run
 
 PHOTO = hookviz.sample_image("chelsea.png")
 
@@ -195,7 +195,7 @@ def test_a_linear_layer_reads_features() -> None:
     weight = net[3].weight[1]  # type: ignore[index]
     assert list(found.order) == weight.abs().argsort(descending=True).tolist()
     # Flatten gives that very tensor; it may make many features of one channel, so nothing before.
-    assert found.sources == (Source("2", 1),)
+    assert found.sources == (InputSource("2", 1),)
 
 
 class Residual(nn.Module):
@@ -216,14 +216,14 @@ class Residual(nn.Module):
 def test_sources_are_the_layers_whose_tensor_it_is() -> None:
     run = run_of(Residual(), "one", "two", "last")
     assert run.input_channels("one", 0).sources == (
-        Source("relu", 1),
-        Source("stem.1", 1, "", ("relu",)),
-        Source("stem", 1, "", ("relu",)),
-        Source("stem.0", 1, "", ("relu", "stem.1")),
+        InputSource("relu", 1),
+        InputSource("stem.1", 1, "", ("relu",)),
+        InputSource("stem", 1, "", ("relu",)),
+        InputSource("stem.0", 1, "", ("relu", "stem.1")),
     )
     assert run.input_channels("two", 0).sources == (
-        Source("relu", 2),
-        Source("one", 1, "", ("relu",)),
+        InputSource("relu", 2),
+        InputSource("one", 1, "", ("relu",)),
     )
     assert run.input_channels("last", 0).sources == ()  # computed between layers
 

@@ -18,6 +18,7 @@ import torch
 import hookviz
 from hookviz.errors import RunCancelled, SurveyError
 from hookviz.images import Preprocessing
+from hookviz.surveys._files import TensorFile
 
 from .conftest import LAYERS, Begin, digest, small_net, write_images
 
@@ -58,7 +59,7 @@ def test_killed_at_every_step_of_a_commit(begin: Begin, few: Path, tmp_path: Pat
     whole = tmp_path / "whole"
     assert in_a_fork(make(begin, few, whole)) == 0
     expected = digest(whole)
-    sync = os.fsync
+    sync, end = os.fsync, TensorFile.close
 
     def dying(at: int) -> Callable[[], hookviz.Survey]:
         steps = iter(range(1000))
@@ -70,7 +71,13 @@ def test_killed_at_every_step_of_a_commit(begin: Begin, few: Path, tmp_path: Pat
                     if next(steps) == at:  # before the disk has it, and after
                         os.kill(os.getpid(), signal.SIGKILL)
 
+            def close(file: TensorFile, metadata: Any) -> None:
+                if next(steps) == at:  # in the middle of a file
+                    os.kill(os.getpid(), signal.SIGKILL)
+                end(file, metadata)
+
             os.fsync = fsync  # type: ignore[assignment]
+            TensorFile.close = close  # type: ignore[method-assign]
             return make(begin, few, tmp_path / f"{at}")()
 
         return work
