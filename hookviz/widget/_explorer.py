@@ -43,9 +43,17 @@ from hookviz.widget._results import Results, return_memory
 from hookviz.widget._running import Running, origin_of
 from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
+from hookviz.widget._what_if import WhatIf
 from hookviz.widget._worker import Cancelled, Task, Worker
 
-PANELS: tuple[type[Panel], ...] = (InspectPlace, ChannelPage, CompareRuns, ExplainImage, AboutLayer)
+PANELS: tuple[type[Panel], ...] = (
+    InspectPlace,
+    ChannelPage,
+    CompareRuns,
+    ExplainImage,
+    WhatIf,
+    AboutLayer,
+)
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
 
 _STILL_DELAY = 0.5

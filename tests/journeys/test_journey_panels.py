@@ -74,3 +74,52 @@ def test_explain_by_keyboard_in_both_themes(
     assert figures.first.evaluate(corner) < 60
     lab.screenshot("panel_explain_dark")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
+
+
+def test_what_if_by_keyboard_and_mouse_in_both_themes(
+    open_app: Callable[..., tuple[Lab, App]], axe_source: str
+) -> None:
+    lab, app = open_app(
+        "import hookviz, torch\n"
+        "from torchvision.models import resnet18\n"
+        "torch.manual_seed(0)\n"
+        'photo = hookviz.sample_image("chelsea.png")\n'
+        'app = hookviz.explore(resnet18(), photo, ["layer1"])\n'
+        "app"
+    )
+    expect(app.card("layer1")).to_be_visible()
+    app.part("tab-what if").focus()
+    lab.page.keyboard.press("Enter")
+    expect(app.part("what-if")).to_be_visible()
+    expect(app.part("whatif-layer")).to_have_value("layer1")
+    app.part("whatif-channels").focus()
+    lab.page.keyboard.type("0-31")
+    lab.page.keyboard.press("Enter")
+    expect(app.part("whatif-edits").locator("li")).to_have_count(1)
+    expect(app.part("whatif-effect")).to_contain_text("class", timeout=60_000)
+    rows = app.part("whatif-classes").locator("tbody tr")
+    assert rows.count() >= 5
+    first = app.part("whatif-effect").inner_text()
+    # A second edit, that scales; its slider by keyboard.
+    app.part("whatif-kind").select_option("scale")
+    app.part("whatif-layer").fill("layer2")
+    app.part("whatif-channels").fill("")
+    app.part("whatif-add").click()
+    expect(app.part("whatif-edits").locator("li")).to_have_count(2)
+    app.part("whatif-slider").focus()
+    lab.page.keyboard.press("Home")
+    expect(app.part("whatif-edits")).to_contain_text("by -2")
+    expect(app.part("whatif-effect")).not_to_have_text(first, timeout=60_000)
+    app.part("whatif-layer").fill("nonsense")
+    app.part("whatif-add").click()
+    expect(app.part("whatif-problem")).to_contain_text("nonsense")
+    app.part("whatif-layer").fill("layer4")
+    app.part("whatif-rank").click()
+    expect(app.part("whatif-ranking")).to_contain_text("of 512 channels", timeout=120_000)
+    lab.screenshot("panel_whatif")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    lab.theme("dark")
+    lab.screenshot("panel_whatif_dark")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    app.part("whatif-compare").click()
+    expect(app.part("compare-verdict")).to_be_visible(timeout=60_000)

@@ -1,0 +1,147 @@
+// @ts-check
+// The panel "What if": a list of edits, the predictions without and with them, and the channels of
+// a layer by their effect. Reads the traits edits, layer, target, undoable, why_not, found, ranking.
+import "./panel_whatif.css";
+import { button, checkbox, Cleanup, focused, h, icon, labelled, select, setOff, setText, textInput } from "./kit.js";
+import { sentence } from "./wording.js";
+
+/** @type {[string, string][]} */
+const KINDS = [["zero", "Set to zero"], ["scale", "Scale"], ["replace_by_mean", "Replace by its mean"],
+  ["replace_by_noise", "Replace by noise"], ["other_image", "Take from another image"]];
+const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(1)} %`;
+
+/** @param {import("./kit.js").Context} context */
+export function renderWhatIf({ model, el }) {
+  const cleanup = new Cleanup();
+  const send = (/** @type {any} */ message) => model.send(message);
+  // ── the fields of a new edit
+  const kind = select("whatif-kind", "Change", KINDS, () => showFields());
+  const layer = textInput("whatif-layer", "Layer", { class: "hv-input" });
+  const channels = textInput("whatif-channels", "Channels", { class: "hv-input", placeholder: "all, or 0-3,7" });
+  const place = textInput("whatif-place", "Place", { class: "hv-input", placeholder: "all, or row, column" });
+  const heads = textInput("whatif-heads", "Heads", { class: "hv-input", placeholder: "of attention" });
+  const factor = h("input", { hv: "whatif-factor", class: "hv-input", type: "number", step: "0.1", value: "0.5", "aria-label": "Factor" });
+  const sample = select("whatif-sample", "Image", (model.get("samples") ?? []).map((/** @type {string} */ name) => [name, name]), () => undefined);
+  const factorField = labelled("Factor", factor);
+  const sampleField = labelled("Image", sample);
+  const add = button("whatif-add", () => send({ type: "add", what: kind.value, layer: layer.value, channels: channels.value, place: place.value,
+    heads: heads.value, factor: Number(factor.value) || 0, sample: sample.value }), { class: "hv-button" }, "Add");
+  const problem = h("p", { hv: "whatif-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  function showFields() {
+    factorField.hidden = kind.value !== "scale";
+    sampleField.hidden = kind.value !== "other_image";
+  }
+  showFields();
+  for (const input of [layer, channels, place, heads, factor]) {
+    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== "Enter") return;
+      event.stopPropagation();
+      add.click();
+    });
+  }
+  // ── the list
+  const list = h("ol", { hv: "whatif-edits", class: "hv-whatif-edits", "aria-label": "Edits, in the order in which they are made" });
+  const undo = button("whatif-undo", () => send({ type: "undo" }), {}, "Undo");
+  const compare = button("whatif-compare", () => send({ type: "compare" }), { title: "Show the ticked layers before, after and their difference" }, "Compare the maps");
+  const empty = h("p", { class: "hv-dim" }, "Change a part of a layer: what that does to the model's answer stands here at once.");
+  // ── target, answer, ranking
+  const target = textInput("whatif-target", "Target", { class: "hv-input hv-whatif-target", placeholder: "the likeliest class" });
+  target.addEventListener("change", () => send({ type: "target", target: target.value }));
+  const effect = h("p", { hv: "whatif-effect", role: "status", class: "hv-whatif-effect" });
+  const bars = h("table", { hv: "whatif-classes", class: "hv-whatif-classes" });
+  const reason = h("p", { class: "hv-dim hv-note" });
+  const stale = h("p", { class: "hv-dim hv-note", hidden: true }, "This is of an earlier image: change an edit or the target to see it for the present one.");
+  const rank = button("whatif-rank", () => send({ type: "rank", layer: layer.value }), {}, "Rank the layer's channels");
+  const table = button("whatif-table", () => send({ type: "table" }), { class: "hv-link" }, "Save as CSV");
+  const rankTitle = h("h4", { hv: "whatif-ranking" });
+  const ranking = h("ul", { class: "hv-whatif-ranks" });
+  const ranked = h("div", { hidden: true }, h("div", { class: "hv-whatif-bar" }, rankTitle, table), ranking);
+  const why = h("p", { class: "hv-dim hv-note" });
+  const root = h("section", { hv: "what-if", class: "hv hv-part hv-whatif", "aria-label": "What if" },
+    h("div", { class: "hv-whatif-bar" }, labelled("Change", kind), labelled("Layer", layer), labelled("Channels", channels),
+      labelled("Place", place), labelled("Heads", heads), factorField, sampleField, add),
+    problem, why, empty, list,
+    h("div", { class: "hv-whatif-bar" }, labelled("Target", target), undo, compare, rank),
+    effect, stale, bars, reason, ranked);
+
+  /** Gives the focus back to the control of the list that had it. @param {() => void} change */
+  function keepingFocus(change) {
+    const at = focused(root);
+    const name = at && list.contains(at) ? [at.dataset.hv, at.dataset.index] : null;
+    change();
+    if (!name) return;
+    const again = /** @type {HTMLElement | null} */ (list.querySelector(`[data-hv="${name[0]}"][data-index="${name[1]}"]`));
+    (again ?? layer).focus({ preventScroll: true });
+  }
+  cleanup.follow(model, ["edits"], () => keepingFocus(() => {
+    const edits = /** @type {{text: string, on: boolean, factor: number | null}[]} */ (model.get("edits") ?? []);
+    list.replaceChildren(...edits.map((edit, index) => {
+      const on = checkbox("whatif-on", edit.text, { checked: edit.on, "data-index": index });
+      on.input.addEventListener("change", () => send({ type: "switch", index, on: on.input.checked }));
+      const slider = edit.factor === null ? null : h("input", { hv: "whatif-slider", type: "range", min: "-2", max: "4", step: "0.1", value: edit.factor,
+        "aria-label": `Factor of: ${edit.text}`, "data-index": index });
+      slider?.addEventListener("change", () => send({ type: "factor", index, factor: Number(slider.value) }));
+      const step = (/** @type {string} */ hv, /** @type {string} */ label, /** @type {number} */ to, /** @type {string} */ sign) => {
+        const made = button(hv, () => { if (to >= 0 && to < edits.length) send({ type: "move", index, to }); }, { label: `${label}: ${edit.text}`, "data-index": index, class: "hv-link" }, sign);
+        setOff(made, to < 0 || to >= edits.length);
+        return made;
+      };
+      return h("li", {}, on.line, slider, step("whatif-up", "Earlier", index - 1, "↑"), step("whatif-down", "Later", index + 1, "↓"),
+        button("whatif-remove", () => send({ type: "remove", index }), { label: `Remove: ${edit.text}`, "data-index": index, class: "hv-link" }, icon("close")));
+    }));
+    empty.hidden = edits.length > 0;
+    setOff(compare, !edits.some((edit) => edit.on));
+  }));
+  cleanup.follow(model, ["undoable"], () => setOff(undo, !model.get("undoable")));
+  cleanup.follow(model, ["layer"], () => { if (focused(root) !== layer && model.get("layer")) layer.value = model.get("layer"); });
+  cleanup.follow(model, ["target"], () => { target.value = model.get("target") ?? ""; });
+  cleanup.follow(model, ["why_not"], () => {
+    setText(why, model.get("why_not") ?? "");
+    why.hidden = !model.get("why_not");
+  });
+  cleanup.follow(model, ["alert"], () => {
+    const alert = model.get("alert") ?? {};
+    problem.hidden = !alert.message;
+    setText(problem, alert.message ? sentence(alert) : "");
+  });
+  cleanup.follow(model, ["found"], () => {
+    const found = model.get("found") ?? {};
+    setText(effect, found.effect ?? "");
+    setText(reason, found.reason ?? "");
+    stale.hidden = !found.stale;
+    const classes = /** @type {[string, number, number][]} */ (found.classes ?? []);
+    bars.hidden = !classes.length;
+    bars.replaceChildren(
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Class"), h("th", { scope: "col" }, "Before"), h("th", { scope: "col" }, "After"))),
+      h("tbody", {}, ...classes.map(([name, before, after]) => h("tr", {}, h("th", { scope: "row" }, name), bar(before, "before"), bar(after, "after")))));
+  });
+  cleanup.follow(model, ["ranking"], () => {
+    const found = model.get("ranking") ?? {};
+    ranked.hidden = !found.title;
+    if (!found.title) return;
+    setText(rankTitle, `${found.title}${found.of > found.rows.length ? ` (${found.rows.length} of ${found.of} channels)` : ""}${found.stale ? " – of an earlier image" : ""}`);
+    ranking.replaceChildren(...found.rows.map((/** @type {[number, string, number]} */ [channel, text, share]) => {
+      const fill = h("span", { class: share < 0 ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
+      fill.style.width = `${Math.round(Math.abs(share) * 1000) / 10}%`;
+      return h("li", {}, button("whatif-rank-channel", () => send({ type: "add", what: "zero", layer: found.layer, channels: String(channel) }),
+        { class: "hv-vector-bar", title: `Set channel ${channel} to zero` },
+        h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, text)));
+    }));
+  });
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
+    if (message.type !== "table") return;
+    const link = h("a", { href: URL.createObjectURL(new Blob([message.text], { type: "text/csv" })), download: message.name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  });
+  return cleanup.mount(el, root);
+}
+
+/** A share of one as a bar with its number. @param {number} share @param {string} which */
+function bar(share, which) {
+  const fill = h("span", { class: `hv-whatif-fill hv-whatif-${which}` });
+  fill.style.width = `${Math.round(1000 * share) / 10}%`;
+  return h("td", {}, h("span", { class: "hv-whatif-track" }, fill), h("span", {}, percent(share)));
+}
+
+export default { render: renderWhatIf };

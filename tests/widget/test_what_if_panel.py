@@ -1,0 +1,193 @@
+"""The panel What if: its edits are those that the library runs, and so are its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz import sample_image
+from hookviz.capture import scale, zero
+from hookviz.images import Preprocessing
+from hookviz.models import LoadedModel
+from hookviz.run import patch_from
+from hookviz.widget import Explorer, explore
+
+NAMES = ("cat", "dog", "cup")
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.relu(self.conv(x)).mean((2, 3)) * 20)
+
+
+@pytest.fixture
+def model() -> LoadedModel:
+    torch.manual_seed(0)
+    return LoadedModel(
+        Classifier(),
+        "net",
+        "as passed in",
+        True,
+        categories=NAMES,
+        preprocess=Preprocessing.for_size(24),
+        passed_in=True,
+    )
+
+
+@pytest.fixture
+def ready(model: LoadedModel, make_page: Any) -> Iterator[tuple[Explorer, Any, Any]]:
+    app = explore(model, sample_image(), ["conv", "relu"], run=False)
+    panel = next(part for part in app.parts if type(part).__name__ == "WhatIf")
+    yield app, panel, make_page(panel)
+    app.close()
+
+
+def settled(app: Explorer, panel: Any) -> dict[str, Any]:
+    assert app.wait(30)
+    found: dict[str, Any] = panel.found
+    return found
+
+
+def test_predictions_before_and_after_are_the_models_own(ready: Any, model: LoadedModel) -> None:
+    app, panel, page = ready
+    page.say("add", what="zero", layer="conv", channels="0-2", place="")
+    page.say("add", what="scale", layer="relu", channels="4", factor=3)
+    assert panel.alert == {}
+    found = settled(app, panel)
+    edits = [zero("conv", channels=[0, 1, 2]), scale("relu", 3, channels=4)]
+    run = hookviz.feature_maps(model, sample_image(), ["relu"], edits=edits)
+    after = run.output.softmax(-1)[0].tolist()
+    plain = hookviz.feature_maps(model, sample_image(), ["relu"]).output.softmax(-1)[0].tolist()
+    assert plain != after
+    by_name = {name: (one, other) for name, one, other in found["classes"]}
+    for index, name in enumerate(NAMES):
+        assert by_name[name] == pytest.approx((plain[index], after[index]), abs=1e-6)
+    assert found["stale"] is False
+    assert [entry["text"] for entry in panel.edits] == [str(one) for one in edits]
+
+
+def test_edits_are_switched_reordered_removed_and_undone(ready: Any) -> None:
+    app, panel, page = ready
+    page.say("add", what="zero", layer="conv", channels="0")
+    page.say("add", what="scale", layer="relu", factor=2)
+    first, second = (entry["text"] for entry in panel.edits)
+    page.say("move", index=0, to=1)
+    assert [entry["text"] for entry in panel.edits] == [second, first]
+    page.say("switch", index=0, on=False)
+    assert [str(one) for one in panel.chosen] == [first]
+    page.say("factor", index=0, factor=-1)
+    assert panel.edits[0]["factor"] == -1
+    page.say("remove", index=1)
+    assert len(panel.edits) == 1
+    for _ in range(3):
+        page.say("undo")
+    assert [entry["text"] for entry in panel.edits] == [second, first]
+    assert all(entry["on"] for entry in panel.edits)
+    for _ in range(9):
+        page.say("undo")
+    assert panel.edits == []
+    assert settled(app, panel) == {}
+
+
+def test_what_is_not_legal_is_said_at_the_fields_and_the_list_stays(ready: Any) -> None:
+    app, panel, page = ready
+    page.say("add", what="zero", layer="conv", channels="0")
+    assert settled(app, panel)["effect"]
+    before = panel.edits
+    for wrong in (
+        {"what": "zero", "layer": "cnov"},
+        {"what": "zero", "layer": "conv", "channels": "many"},
+        {"what": "zero", "layer": "conv", "place": "here"},
+        {"what": "explode", "layer": "conv"},
+        {"what": "other_image", "layer": "conv", "sample": "../../etc/passwd"},
+        {"what": "scale", "layer": "conv", "factor": 1e30},
+    ):
+        page.say("add", **wrong)
+        assert panel.alert["field"] == "edit", wrong
+        assert panel.edits == before
+    page.say("remove", index=7)
+    page.say("factor", index=0, factor=2)  # it does not scale
+    page.say("move", index=0, to=3)
+    assert panel.edits == before
+    # A channel that the layer lacks is found out when the model runs.
+    page.say("add", what="zero", layer="conv", channels="99")
+    assert app.wait(30)
+    assert "99" in panel.alert["message"]
+    page.say("undo")
+    assert settled(app, panel)["effect"]
+    assert panel.alert == {}
+
+
+def test_the_effect_is_read_from_the_target_that_was_typed(ready: Any, model: LoadedModel) -> None:
+    app, panel, page = ready
+    page.say("add", what="zero", layer="conv", channels="1")
+    page.say("target", target="dog")
+    found = settled(app, panel)
+    assert found["effect"].startswith("class 1 (dog)")
+    page.say("target", target="channel 3 of relu")
+    assert settled(app, panel)["effect"].startswith("channel 3 of relu")
+    page.say("target", target="dgo")
+    assert app.wait(30)
+    assert panel.alert["field"] == "target"
+
+
+def test_a_layers_value_for_another_image(ready: Any, model: LoadedModel) -> None:
+    app, panel, page = ready
+    page.say("add", what="other_image", layer="relu", sample="coffee.png")
+    found = settled(app, panel)
+    other = hookviz.feature_maps(model, sample_image("coffee.png"), ["relu"])
+    expected = other.output.softmax(-1)[0].tolist()
+    by_name = {name: after for name, _, after in found["classes"]}
+    assert [by_name[name] for name in NAMES] == pytest.approx(expected, abs=1e-6)
+    assert panel.edits[0]["text"] == str(patch_from(sample_image("coffee.png"), "relu"))
+
+
+def test_channels_are_ranked_as_sweep_ranks_them(ready: Any, model: LoadedModel) -> None:
+    app, panel, page = ready
+    page.say("target", target="cup")
+    page.say("rank", layer="relu")
+    assert app.wait(30)
+    expected = hookviz.sweep(model, sample_image(), "relu", target="cup")
+    assert [row[0] for row in panel.ranking["rows"]] == [channel for channel, _ in expected.top(20)]
+    page.say("table")
+    assert page.last("table")[0]["text"] == expected.to_csv()
+    page.say("rank", layer="rleu")
+    assert app.wait(30)
+    assert "rleu" in panel.alert["message"]
+
+
+def test_the_maps_before_and_after_stand_in_compare(ready: Any, model: LoadedModel) -> None:
+    app, _, page = ready
+    page.say("compare")
+    assert "edit" in app.alert["message"]
+    page.say("add", what="zero", layer="conv", channels="0")
+    assert app.wait(30)
+    page.say("compare")
+    assert app.wait(30)
+    comparison = app.comparison
+    assert comparison is not None
+    assert comparison.first_difference().layer == "conv"
+
+
+def test_edits_go_with_their_model(ready: Any) -> None:
+    app, panel, page = ready
+    page.say("add", what="zero", layer="conv", channels="0")
+    assert app.wait(30)
+    app.image = sample_image("coffee.png")
+    assert app.wait(30)
+    assert panel.found["stale"] is True
+    assert len(panel.edits) == 1
+    app.model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    assert panel.edits == []
+    assert panel.found == {}
