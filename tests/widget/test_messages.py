@@ -134,7 +134,9 @@ def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 TITLES = [panel.title for panel in PANELS]
-INSPECT, CHANNEL, COMPARE = (4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare"))
+INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF = (
+    4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare", "Explain", "What if")
+)
 RUNS = st.lists(st.sampled_from(["1", "2", "3", "4", "99", ""]), max_size=4)
 PLACE = {"channel": st.integers(-1, 6), "y": st.integers(-1, 12), "x": st.integers(-1, 12)}
 
@@ -191,6 +193,39 @@ MESSAGES = {
         message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
         message("near", keys=JSON),
         message("current", key=KEYS),
+    ),
+    EXPLAIN: st.one_of(
+        message("method", method=st.sampled_from(["eigencam", "layercam", "saliency", "voodoo"])),
+        message("method", method=JSON),
+        message(
+            "explain",
+            target=st.sampled_from(["", "0", "7", "channel 1 of few", "box 9", "\0"]),
+            options=st.one_of(JSON, st.dictionaries(st.sampled_from(["steps", "x"]), TEXTS)),
+        ),
+        message("classes", search=JSON),
+        message("look", width=st.sampled_from([0, 300, 10**9]), ratio=JSON, style=JSON),
+        message("export", zipped=JSON),
+    ),
+    WHAT_IF: st.one_of(
+        message(
+            "add",
+            what=st.sampled_from(["zero", "scale", "replace_by_noise", "other_image", "explode"]),
+            layer=st.sampled_from(["conv", "few", "head", "lost", "none"]),
+            channels=TEXTS,
+            place=TEXTS,
+            heads=st.sampled_from(["", "", "0"]),
+            factor=JSON,
+            sample=st.sampled_from(["coffee.png", "../x"]),
+        ),
+        message("switch", index=st.integers(-1, 3), on=st.one_of(st.booleans(), JSON)),
+        message("factor", index=st.integers(-1, 3), factor=JSON),
+        message("remove", index=st.one_of(st.integers(-1, 3), JSON)),
+        message("move", index=st.integers(-1, 3), to=st.integers(-1, 3)),
+        message("undo"),
+        message("target", target=st.sampled_from(["", "1", "9", "channel 0 of conv", "?"])),
+        message("compare"),
+        message("rank", layer=st.sampled_from(["conv", "head", "none"])),
+        message("table"),
     ),
     INSPECT: st.one_of(message("open-channel", key=KEYS, channel=JSON), message("unpin")),
     CHANNEL: st.one_of(
