@@ -186,7 +186,8 @@ def state_of(module: nn.Module) -> list[Any]:
     return found
 
 
-LAYER_METHODS = [one.name for one in methods() if one.of_layers]
+# A rollout needs attention, which this network has not; test_rollout.py has one that does.
+LAYER_METHODS = [one.name for one in methods() if one.of_layers and one.name != "rollout"]
 
 
 @pytest.mark.parametrize("method", LAYER_METHODS)
