@@ -24,6 +24,7 @@ from hookviz.capture._edit_region import (
     Place,
     Region,
     channel_axis,
+    indices,
     is_dense,
     place_axes,
 )
@@ -235,7 +236,7 @@ def scale_channels(
     Returns:
         An edit; it raises as that of :func:`zero` does.
     """
-    return scale(layers, factor, channels=channels, axis=axis, **where)
+    return scale(layers, factor, channels=indices(channels), axis=axis, **where)
 
 
 def zero_channels(
@@ -262,7 +263,7 @@ def zero_channels(
         >>> output[:, [0, 3]].abs().max().item()
         0.0
     """
-    return zero(layers, channels=channels, axis=axis, **where)
+    return zero(layers, channels=indices(channels), axis=axis, **where)
 
 
 Replacement: TypeAlias = Callable[[Tensor], Tensor | None] | Tensor | Activation

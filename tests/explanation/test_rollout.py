@@ -16,6 +16,8 @@ from hookviz.errors import HookvizError, LayerError
 from hookviz.images import network_input
 
 LAYERS = [f"encoder.layers.encoder_layer_{i}.self_attention" for i in range(3)]
+# Attention is kept in float32, and kernels of several threads round it otherwise.
+ROUNDING = 5e-7
 SMALL = hookviz.Preprocessing(resize=(96, 96))
 
 
@@ -61,8 +63,8 @@ def test_it_is_the_product_of_all_selected_layers(vit: nn.Module, layers: Any) -
     found = roll(vit, layers)
     rolled = by_hand(vit, range(3))
     record = found.activations[-1]
-    assert np.allclose(record.tensor[0, 0].flatten().numpy(), rolled[0, 1:], rtol=0, atol=1e-8)
-    assert np.allclose(record.apart.numpy(), rolled[:1, :1], rtol=0, atol=1e-8)
+    assert np.allclose(record.tensor[0, 0].flatten().numpy(), rolled[0, 1:], rtol=0, atol=ROUNDING)
+    assert np.allclose(record.apart.numpy(), rolled[:1, :1], rtol=0, atol=ROUNDING)
     assert float(record.tensor.sum() + record.apart.sum()) == pytest.approx(1, abs=1e-6)
     assert rolled[0, 1:].std() > 1e-3  # and not even
     assert record.remarks == ("query: class token", "through 3 attention layers")
@@ -74,10 +76,10 @@ def test_each_selected_layer_has_the_product_up_to_it(vit: nn.Module) -> None:
     for count, layer in enumerate(LAYERS[1:], start=1):
         rolled = by_hand(vit, range(1, 1 + count))
         row = found.select(layer).tensor.flatten().numpy()
-        assert np.allclose(row, rolled[1 + 2 * 6 + 5, 1:], rtol=0, atol=1e-8)
+        assert np.allclose(row, rolled[1 + 2 * 6 + 5, 1:], rtol=0, atol=ROUNDING)
     mean = roll(vit, LAYERS[:1], query="mean").activations[0]
     expected = by_hand(vit, range(1))[1:].mean(0)
-    assert np.allclose(mean.tensor.flatten().numpy(), expected[1:], rtol=0, atol=1e-8)
+    assert np.allclose(mean.tensor.flatten().numpy(), expected[1:], rtol=0, atol=ROUNDING)
 
 
 def test_what_the_file_says_draws_it_again(vit: nn.Module, tmp_path: Any) -> None:

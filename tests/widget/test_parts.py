@@ -345,7 +345,9 @@ class TestMapGallery:
         page.look()
         assert gallery.wait(20)
         told = {m["key"]: m for m, _ in page.heard}
-        assert told["conv#1"]["note"]["details"] == {"channel": "7", "last": "5", "noun": "channel"}
+        details = told["conv#1"]["note"]["details"]
+        named = {"channel": "7", "last": "5", "noun": "channel", "option": "channels"}
+        assert details == named
         assert told["conv#1"]["channels"] == 6
         assert not any("error" in message for message in told.values())
         assert "note" not in told["deep.0#1"]
