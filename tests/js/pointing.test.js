@@ -195,6 +195,20 @@ describe("pointing", () => {
     expect(press(grid, "Escape").defaultPrevented).toBe(true);
     expect(sent.at(-1)).toEqual({ type: "unpin" });
   });
+  test("a click pins the place that is pointed at, though its own coordinates are rounded", () => {
+    // Four places lie within one pixel.
+    grid.dataset.tiles = JSON.stringify({ ...TILES, rows: TILES.height * 4, cols: TILES.width * 4 });
+    at(65.9, 35.9, "pointermove");
+    at(65.9, 35.9, "pointerdown");
+    at(65.9, 35.9, "pointerup");
+    at(65, 35, "click");
+    const pinned = sent.at(-1);
+    at(65.9, 35.9, "click");
+    expect(sent.at(-1)).toEqual(pinned);
+    at(65, 35, "pointerup");
+    at(65, 35, "click");
+    expect(sent.at(-1)).not.toEqual(pinned);
+  });
   test("a click pins; a channel that is asked for gets the focus once its picture is there", () => {
     at(75, 35, "click");
     expect(sent.at(-1)).toEqual({ type: "pin", key: "a#1", channel: 3, y: 1, x: 1 });

@@ -389,6 +389,24 @@ export function isDark(element) {
   return alpha > 0 && 0.2126 * red + 0.7152 * green + 0.0722 * blue < 110;
 }
 
+/**
+ * Where a click is, as finely as the pointer's other events say it: a browser rounds a click's
+ * coordinates, so that on a fine screen it would be a place beside the one that was pointed at.
+ * @param {HTMLElement} root
+ * @returns {(click: {clientX: number, clientY: number}) => {clientX: number, clientY: number}}
+ */
+export function clickPlace(root) {
+  /** @type {{clientX: number, clientY: number} | null} */
+  let last = null;
+  for (const kind of ["pointerdown", "pointerup"]) {
+    root.addEventListener(kind, (event) => {
+      const { clientX, clientY } = /** @type {PointerEvent} */ (event);
+      last = { clientX, clientY };
+    });
+  }
+  return (click) => (last && Math.abs(last.clientX - click.clientX) < 1 && Math.abs(last.clientY - click.clientY) < 1 ? last : click);
+}
+
 /** Puts a text into the clipboard; rejects where the page may not. @param {string} text */
 export async function copyText(text) {
   await navigator.clipboard.writeText(text);

@@ -6,7 +6,7 @@
 // the same places (`_painted` in _compare.py): they are put together here, tile by tile and pixel
 // by pixel, so that another way to look at them asks for nothing. No value is taken from a color.
 import "./panel_compare.css";
-import { bytesText, button, checkbox, Cleanup, debounce, focused, freshId, h, icon, isDark, isOff, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
+import { button, bytesText, checkbox, Cleanup, clickPlace, debounce, focused, freshId, h, icon, isDark, isOff, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
 import { sentence } from "./wording.js";
 
 /** @typedef {{x: number, y: number, part: number, channel: number, index: number}} Cell of the canvas, in its pixels */
@@ -514,8 +514,9 @@ function makeMaps(model, cleanup, send) {
     if (mode === "wipe") canvas.setPointerCapture?.(event.pointerId);
   });
   canvas.addEventListener("pointerup", () => { held = false; });
+  const exactly = clickPlace(canvas);
   canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-    const place = placeUnder(event);
+    const place = placeUnder(exactly(event));
     if (place && !dragged) send({ type: "pin", channel: place.channel, y: place.y, x: place.x });
     dragged = false;
   });

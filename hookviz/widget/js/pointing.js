@@ -10,7 +10,7 @@
 // One question is under way at a time; while it is, the last answer stands greyed, as a whole: with
 // the place that it is of.
 import "./pointing.css";
-import { button, h, setAttribute, setText } from "./kit.js";
+import { button, clickPlace, h, setAttribute, setText } from "./kit.js";
 import { answerText } from "./wording.js";
 
 /** @typedef {import("./kit.js").Model} Model */
@@ -560,15 +560,16 @@ export function pointing(root, model, send, cleanup) {
     drawSoon();
   });
   root.addEventListener("dragstart", (event) => isPhoto(target(event)) && event.preventDefault());
+  const exactly = clickPlace(root);
   root.addEventListener("click", (event) => {
     const img = target(event);
-    const place = (isMap(img) || isPhoto(img)) && !justMarked ? placeUnder(img, event) : null;
+    const place = (isMap(img) || isPhoto(img)) && !justMarked ? placeUnder(img, exactly(event)) : null;
     justMarked = false;
     if (place) pinPlace(place);
   });
   root.addEventListener("dblclick", (event) => {
     const img = target(event);
-    const place = isMap(img) ? placeUnder(img, event) : null;
+    const place = isMap(img) ? placeUnder(img, exactly(event)) : null;
     if (place) openChannel(img, place, false);
   });
   /** @param {HTMLElement} img @param {Place} place @param {boolean} [keys] */
