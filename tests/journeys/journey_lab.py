@@ -12,6 +12,7 @@ import base64
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -261,6 +262,18 @@ class Lab:
     def value(self, expression: str) -> Any:
         """The value of an expression in the notebook's kernel (anything that JSON can carry)."""
         return json.loads(self.python(f"import json as _json; print(_json.dumps({expression}))"))
+
+    def expect_value(self, expression: str, expected: object) -> None:
+        """Wait until an expression in the notebook's kernel has this value.
+
+        For what follows from a move in the page: JupyterLab hands a widget's messages to a
+        subshell of the kernel, beside the shell that this question goes to, and ipywidgets holds
+        a change back while another is under way. So the first answer may be that of before.
+        """
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while (value := self.value(expression)) != expected and time.monotonic() < deadline:
+            pass
+        assert value == expected, expression
 
     def interrupt(self) -> None:
         """Press the toolbar's Interrupt."""

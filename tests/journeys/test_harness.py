@@ -63,7 +63,7 @@ def test_press_a_button_and_ask_the_kernel(open_notebook: Callable[..., Lab]) ->
     lab = open_notebook(BUTTON)
     lab.output(0).get_by_role("button", name="Press me").click()
     expect(lab.output(0)).to_contain_text("pressed 1")
-    assert lab.value("len(presses)") == 1
+    lab.expect_value("len(presses)", 1)
     assert lab.frames > 0
     lab.screenshot("harness_button")
 

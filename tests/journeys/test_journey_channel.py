@@ -55,7 +55,7 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     large = shown(app)
     expect(large).to_have_attribute("data-channel", str(channel))
     expect(app.part("channel-title")).to_have_text("features.28 Conv2d")
-    assert lab.value("app.channel") == {"key": "features.28#1", "channel": channel}
+    lab.expect_value("app.channel", {"key": "features.28#1", "channel": channel})
     # One pixel an activation, and the value is the tensor's.
     assert large.evaluate("img => [img.naturalWidth, img.naturalHeight]") == [14, 14]
     page.mouse.move(*spot(large, 0, 3, 4)[:2], steps=3)
@@ -63,7 +63,7 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     expect(said).to_contain_text(f"channel {channel} · y 3, x 4 · ")
     value = app.part("readout").get_attribute("data-value")
     exact = lab.value(f"app.run.value('features.28', {channel}, 3, 4)")
-    assert lab.value(f"__import__('numpy').float32('{value}').item()") == exact
+    lab.expect_value(f"__import__('numpy').float32('{value}').item()", exact)
     expect(app.part("channel-histogram")).to_have_attribute("data-mark", str(value))
     expect(app.part("readout")).to_be_hidden()
     expect(app.part("channel-places").locator("img").first).to_be_visible()
@@ -115,7 +115,7 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     page.mouse.move(x + 60, y + 10, steps=4)
     page.mouse.up()
     assert view_of(app)[1] < 0.3
-    assert lab.value("app.pin") == pin
+    lab.expect_value("app.pin", pin)
     app.part("channel-whole").click()
     assert view_of(app) == [1, 0, 0]
 
@@ -125,7 +125,7 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     expect(app.part("channel-place").first).to_have_attribute(
         "data-place", " ".join(map(str, strongest))
     )
-    assert lab.value("[app.pin['y'], app.pin['x']]") == list(strongest)
+    lab.expect_value("[app.pin['y'], app.pin['x']]", list(strongest))
 
     # An input channel leads to the layer before, previous and next to its neighbors.
     source = lab.value(f"app.run.input_channels('features.28', {channel}).order[1]")
@@ -146,7 +146,7 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     app.part("channel-name").fill("photo")
     app.part("channel-send").click()
     expect(app.part("channel-sent")).to_contain_text("photo already")
-    assert lab.value("type(photo).__name__") == "Picture"
+    lab.expect_value("type(photo).__name__", "Picture")
     app.part("channel-replace").click()
     expect(app.part("channel-sent")).to_contain_text("replaced")
 
@@ -190,7 +190,7 @@ def test_a_channel_by_keyboard_alone(
     expect(app.part("channel-cursor")).to_contain_text(f"channel {channel + 1} · y 5, x 6 · ")
     exact = lab.value(f"app.run.value('features.28', {channel + 1}, 5, 6)")
     value = readout.get_attribute("data-value")
-    assert lab.value(f"__import__('numpy').float32('{value}').item()") == exact
+    lab.expect_value(f"__import__('numpy').float32('{value}').item()", exact)
     press("PageDown")
     expect(app.part("channel-number")).to_have_value(str(channel + 2))
     press("PageUp")
@@ -209,7 +209,7 @@ def test_a_channel_by_keyboard_alone(
     assert view_of(app) == [1, 0, 0]
     press("Enter")  # pins
     expect(large).to_be_focused()
-    assert lab.value("[app.pin['channel'], app.pin['y'], app.pin['x']]") == [channel + 1, 5, 0]
+    lab.expect_value("[app.pin['channel'], app.pin['y'], app.pin['x']]", [channel + 1, 5, 0])
     expect(app.part("channel-filters")).to_be_visible()
     for theme in ("light", "dark"):
         try:
@@ -230,11 +230,11 @@ def test_a_channel_by_keyboard_alone(
     page.keyboard.type("mine")
     press("Enter")
     expect(app.part("channel-sent")).to_contain_text("mine in the notebook is channel")
-    assert lab.value("list(mine.shape)") == [14, 14]
+    lab.expect_value("list(mine.shape)", [14, 14])
     app.tab_to(app.part("channel-place").nth(1))
     press("Enter")
     y, x = (app.part("channel-place").nth(1).get_attribute("data-place") or "").split()
-    assert lab.value("[app.pin['y'], app.pin['x']]") == [int(y), int(x)]
+    lab.expect_value("[app.pin['y'], app.pin['x']]", [int(y), int(x)])
     app.tab_to(app.part("channel-input").first)
     press("Enter")
     expect(app.part("channel-title")).to_have_text("features.26 Conv2d")

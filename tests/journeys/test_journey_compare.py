@@ -92,7 +92,7 @@ def test_compare_two_photos_by_mouse(
     lab.page.mouse.up()
     lab.page.mouse.move(2, 2)
     expect(readout).to_contain_text("Pinned: channel")
-    assert lab.value("app._compare.pin['y']") == 5
+    lab.expect_value("app._compare.pin['y']", 5)
     lab.screenshot("compare_pinned")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     app.expect_plain_words()
@@ -199,14 +199,14 @@ def test_compare_by_keyboard_alone(open_app: Callable[..., tuple[Lab, App]]) -> 
     expect(readout).to_have_attribute("data-place", f"{places[1]['channel']} 7 7")
     press("Enter")
     lab.page.wait_for_timeout(200)
-    assert lab.value("app._compare.pin['x']") == 7
+    lab.expect_value("app._compare.pin['x']", 7)
     press("PageDown")
     expect(app.part("compare-maps")).not_to_have_attribute("data-version", version)
     assert cells(app)[0][0]["channel"] != places[0]["channel"]
     press("Escape")
     expect(app.part("compare-maps")).to_be_focused()
     lab.page.wait_for_timeout(200)
-    assert lab.value("app._compare.pin") == {}
+    lab.expect_value("app._compare.pin", {})
 
 
 def test_reduced_motion_leaves_blinking_to_the_hand(

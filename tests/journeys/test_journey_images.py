@@ -28,7 +28,7 @@ def test_own_photo_by_drop_paste_and_browse(
     dropped = photo(tmp_path / "dropped.jpg", hue=90)
     lab.drop(app.part("image"), dropped)
     app.expect_image("dropped.jpg")
-    assert lab.value("app.image.source_size") == [640, 480]
+    lab.expect_value("app.image.source_size", [640, 480])
 
     # Anywhere on the app is good enough, and JupyterLab does not open the file as a page.
     lab.drop(app.part("gallery"), photo(tmp_path / "beside.png", hue=150))
@@ -40,7 +40,7 @@ def test_own_photo_by_drop_paste_and_browse(
     app.part("treebox").focus()
     lab.page.keyboard.press("Control+V")
     expect(app.part("image-caption")).to_contain_text("30 × 20")
-    assert lab.value("app.image.image.getpixel((0, 0))") == [128, 0, 128]
+    lab.expect_value("app.image.image.getpixel((0, 0))", [128, 0, 128])
 
     several = [photo(tmp_path / f"{name}.png", hue=hue) for name, hue in (("a", 10), ("b", 20))]
     lab.drop(app.part("image"), *several)
@@ -64,7 +64,7 @@ def test_a_heavy_photo_and_the_same_file_twice(
     app.expect_image("heavy.jpg")
     import hashlib
 
-    assert lab.value("app.image.sha256") == hashlib.sha256(heavy.read_bytes()).hexdigest()
+    lab.expect_value("app.image.sha256", hashlib.sha256(heavy.read_bytes()).hexdigest())
     # and the app is as good as before: the same small file again and again
     small = photo(tmp_path / "small.png")
     app.browse(small)
@@ -82,7 +82,7 @@ def test_a_heavy_photo_and_the_same_file_twice(
     app.run("features.0")
     assert app.version("features.0") > version
     assert lab.value("len(seen)") >= count
-    assert lab.value("app.image.name") == "small.png"
+    lab.expect_value("app.image.name", "small.png")
 
 
 def test_bad_files_each_with_its_sentence_then_a_good_one(
@@ -108,7 +108,7 @@ def test_bad_files_each_with_its_sentence_then_a_good_one(
         said.add(alert.locator('[data-hv="alert-message"]').inner_text())
         lab.screenshot(f"images_bad_{kind}", app.root)
         # the picture from before is still there
-        assert lab.value("app.image.name") == "chelsea.png"
+        lab.expect_value("app.image.name", "chelsea.png")
         alert.get_by_role("button", name="Dismiss").click()
         app.expect_no_alert()
     assert len(said) == len(sentences), said

@@ -43,10 +43,10 @@ def test_all_of_the_instrument_by_keyboard_alone(
     for key in ("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowDown", "Enter"):
         press(key)
     lab.page.wait_for_function("() => document.querySelector('[data-pinned]')")
-    assert len(lab.value("list(app.region)")) == 4
+    lab.expect_value("len(app.region)", 4)
     press("Escape")
     lab.page.wait_for_function("() => !document.querySelector('[data-pinned]')")
-    assert lab.value("list(app.region)") == []
+    lab.expect_value("list(app.region)", [])
 
     # A column's width, the size of the maps, and what is behind "more".
     app.tab_to(app.part("edge-side"))
@@ -83,7 +83,7 @@ def test_all_of_the_instrument_by_keyboard_alone(
         press(key)
     lab.page.wait_for_function("() => document.querySelector('[data-pinned]')")
     channel = tiles_of(grid)["channels"][1]
-    assert lab.value("(app.pin['channel'], app.pin['y'], app.pin['x'])") == [channel, 5, 7]
+    lab.expect_value("(app.pin['channel'], app.pin['y'], app.pin['x'])", [channel, 5, 7])
     version = app.version("features.28")
     press("p")
     app.painted("features.28", than=version)

@@ -48,25 +48,24 @@ def test_resnet_152_search_and_tick_a_group(open_app: Callable[..., tuple[Lab, A
     expect(app.row("layer1")).to_be_visible()
     # a group and its parts
     app.tick("layer1.0")
+    lab.expect_value("bool(app.layers)", True)
     ticked = lab.value("app.layers")
-    assert ticked
     assert all(name == "layer1.0" or name.startswith("layer1.0.") for name in ticked)
     expect(app.row("layer1")).to_have_attribute("aria-checked", "mixed")
     lab.screenshot("layers_3_group", app.part("tree"))
     app.tick("layer1.0", "false")
-    assert lab.value("app.layers") == []
+    lab.expect_value("app.layers", [])
     # chips and the four buttons
     app.root.locator('[data-chip="conv"]').click()
     expect(app.row("conv1")).to_be_visible()
     expect(app.row("maxpool")).to_have_count(0)
     app.button("Tick all shown").click()
     expect(app.row("conv1")).to_have_attribute("aria-checked", "true")
-    assert lab.value("len(app.layers)") == sum(
-        "conv" in n or n.endswith("downsample.0") for n in layers
-    )
+    convolutions = sum("conv" in n or n.endswith("downsample.0") for n in layers)
+    lab.expect_value("len(app.layers)", convolutions)
     app.button("Untick all shown").click()
     expect(app.row("conv1")).to_have_attribute("aria-checked", "false")
-    assert lab.value("app.layers") == []
+    lab.expect_value("app.layers", [])
 
 
 def test_a_layer_called_three_times(open_app: Callable[..., tuple[Lab, App]]) -> None:
@@ -96,7 +95,7 @@ def test_view_controls_change_the_picture_without_a_new_run(
     lab, app = open_app(COUNTING)
     app.expect_image("chelsea.png")
     app.run("features.0", "features.28")
-    assert lab.value("len(forwards)") == 1
+    lab.expect_value("len(forwards)", 1)
 
     def changed(act: Callable[[], None], what: str, layer: str = "features.28") -> None:
         before, version = app.pixels(layer).tobytes(), app.version(layer)
@@ -159,7 +158,7 @@ def test_view_controls_change_the_picture_without_a_new_run(
     number.press("Enter")
     app.painted("features.28", than=version)
     expect(number).to_have_value("30")
-    assert lab.value("app.gallery.current.page") == 29
+    lab.expect_value("app.gallery.current.page", 29)
     # statistics and folding
     version = app.version("features.28")
     app.button("Statistics of features.28").click()
@@ -210,8 +209,8 @@ def test_a_refused_view_value_leaves_the_picture_and_every_control_usable(
     version = app.version("features.0")
     app.choose("Colours", "magma")
     app.painted("features.0", than=version)
-    assert lab.value("app.gallery.view['channels']") == ""
-    assert lab.value("len(forwards)") == 1
+    lab.expect_value("app.gallery.view['channels']", "")
+    lab.expect_value("len(forwards)", 1)
     app.sample("coffee")
     app.run("features.0")
     app.expect_no_alert()

@@ -43,14 +43,14 @@ def test_the_cell_run_again_gives_one_fresh_app(
         expect(lab.output(1).locator('[data-hv="app"]')).to_have_count(1)
     app.expect_image("chelsea.png")
     app.run("features.0", "features.5")
-    assert lab.value("len(app.run.activations)") == 2  # each layer once, whatever ran before
-    assert lab.value("hooks()") == 0
+    lab.expect_value("len(app.run.activations)", 2)  # each layer once, whatever ran before
+    lab.expect_value("hooks()", 0)
     threads = lab.value("threads()")
     assert len(threads) == len(set(threads))  # none of an older app's
     # closed: no thread, no hook, and the page says so instead of pretending
     lab.python("app.close()")
-    assert lab.value("left_over()") == []
-    assert lab.value("hooks()") == 0
+    lab.expect_value("left_over()", [])
+    lab.expect_value("hooks()", 0)
 
 
 def test_clearing_the_output_ends_the_app(open_app: Callable[..., tuple[Lab, App]]) -> None:
@@ -59,8 +59,8 @@ def test_clearing_the_output_ends_the_app(open_app: Callable[..., tuple[Lab, App
     app.run("features.0", "features.5")
     lab.command("notebook:clear-cell-output")
     expect(lab.output(1).locator('[data-hv="app"]')).to_have_count(0)
-    assert lab.value("left_over(30)") == []
-    assert lab.value("hooks()") == 0
+    lab.expect_value("left_over(30)", [])
+    lab.expect_value("hooks()", 0)
 
 
 def test_reload_restart_save_and_reopen(
@@ -137,7 +137,7 @@ def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None
     second.painted("features.2")
     first.wait_idle()
     second.wait_idle()
-    assert lab.value("[first.run.layers, second.run.layers]") == [["features.0"], ["features.2"]]
+    lab.expect_value("[first.run.layers, second.run.layers]", [["features.0"], ["features.2"]])
     assert lab.value("[first.run.image.name, second.run.image.name]") == [
         "chelsea.png",
         "coffee.png",
@@ -149,7 +149,7 @@ def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None
         " first.run.select('features.0').tensor))"
     )
     assert alone.strip() == "True"
-    assert lab.value("hooks()") == 0
+    lab.expect_value("hooks()", 0)
     second.find_and_tick("features.5")
     second.run("features.5")
     expect(first.card("features.5")).to_have_count(0)

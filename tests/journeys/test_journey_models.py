@@ -50,7 +50,7 @@ def test_a_module_of_a_fixed_size_runs_at_the_size_that_was_found(
     expect(app.part("seen-caption")).to_contain_text("28 × 28")
     app.run("0", "2")
     expect(app.card("4")).to_contain_text("10")
-    assert lab.value("list(app.run.input.tensor.shape)") == [1, 1, 28, 28]
+    lab.expect_value("list(app.run.input.tensor.shape)", [1, 1, 28, 28])
     lab.screenshot("models_1_digits")
     # the usual numbers of such a data set, and a slip
     app.choose("Preprocessing", "own")
@@ -61,7 +61,7 @@ def test_a_module_of_a_fixed_size_runs_at_the_size_that_was_found(
     app.type_into("Standard deviation", "0.3081")
     expect(app.root.get_by_label("Standard deviation", exact=True)).to_have_value("0.3081")
     app.run("0")
-    assert lab.value("app.run.input.tensor.min().item()") == pytest.approx(-0.4242, abs=0.2)
+    lab.expect_value("app.run.input.tensor.min().item()", pytest.approx(-0.4242, abs=0.2))
     app.expect_plain_words()
     app.expect_no_alert()
 
@@ -76,7 +76,7 @@ def test_a_size_that_cannot_be_found_is_asked_for_where_the_forward_failed(
     app.type_into("Size of the input", "20")
     expect(app.part("seen-caption")).to_contain_text("20 × 20")
     app.run("conv")
-    assert lab.value("list(app.run.input.tensor.shape)") == [1, 3, 20, 20]
+    lab.expect_value("list(app.run.input.tensor.shape)", [1, 3, 20, 20])
     expect(app.part("state").locator("..")).to_have_attribute("data-outcome", "ok")
     app.expect_no_alert()
 
@@ -88,7 +88,7 @@ def test_weights_that_cannot_be_had_lead_to_buttons_that_help(
     app.expect_plain_words()
     app.button("Download the full model (528 MB)").click()
     alert = app.expect_alert("could not be downloaded", "vgg16")
-    assert lab.value("app.model.name") == "vgg16"
+    lab.expect_value("app.model.name", "vgg16")
 
     def choose(name: str) -> None:
         app.part("model-button").click()

@@ -51,7 +51,7 @@ def test_hover_says_the_value_that_python_has(open_app: Callable[..., tuple[Lab,
         f" app.run.vector('features.28', 5, 6).rank({channel}))"
     )
     shown = readout.get_attribute("data-value")
-    assert lab.value(f"__import__('numpy').float32('{shown}').item()") == value
+    lab.expect_value(f"__import__('numpy').float32('{shown}').item()", value)
     expect(readout).to_contain_text(f"rank {rank} of 512")
     lab.screenshot("point_hover")
     # The same place is outlined on every map of every card on the screen, and on the photo.
@@ -69,7 +69,7 @@ def test_hover_says_the_value_that_python_has(open_app: Callable[..., tuple[Lab,
     )
     width, height = lab.value("app.run.image.size")
     at = int(middle[0] * width), int(middle[1] * height)
-    assert lab.value(f"app.run.place_at('features.28', {at[0]}, {at[1]})") == [5, 6]
+    lab.expect_value(f"app.run.place_at('features.28', {at[0]}, {at[1]})", [5, 6])
     # Nothing is left of it once the mouse is gone.
     lab.page.mouse.move(2, 2)
     expect(readout).to_be_hidden()
@@ -126,11 +126,11 @@ def test_pin_by_keyboard_and_follow_a_bar(
     assert top in tiles_of(grid)["channels"]
     expect(grid).to_be_in_viewport()
     lab.screenshot("point_bar")
-    assert lab.value("app.pin['channel']") == channel
+    lab.expect_value("app.pin['channel']", channel)
     lab.page.keyboard.press("Escape")
     app.part("tab-inspect").click()
     expect(app.part("inspect-place")).to_be_hidden()
-    assert lab.value("app.pin") == {}
+    lab.expect_value("app.pin", {})
 
 
 def test_a_region_of_the_photo(open_app: Callable[..., tuple[Lab, App]], axe_source: str) -> None:

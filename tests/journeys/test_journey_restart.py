@@ -37,7 +37,7 @@ def test_the_former_choices_are_offered_after_a_restart(
     again = App(lab.page, lab.output(0)).wait_ready()
     offer = again.part("former")
     expect(offer).to_contain_text("vgg16, coffee.png, 1 layer, view, a pinned place")
-    assert lab.value("(app.layers, app.image)") == [[], None]
+    lab.expect_value("(app.layers, app.image)", [[], None])
     lab.screenshot("former_light")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     lab.theme("dark")
@@ -48,6 +48,6 @@ def test_the_former_choices_are_offered_after_a_restart(
     lab.page.keyboard.press("Enter")
     expect(offer).to_be_hidden()
     again.expect_image("coffee.png")
-    assert lab.value("(app.layers, app.run)") == [["features.28"], None]
+    lab.expect_value("(app.layers, app.run)", [["features.28"], None])
     again.run("features.28")
-    assert lab.value("(app.options.cmap, app.pin)") == ["magma", pin]
+    lab.expect_value("(app.options.cmap, app.pin)", ["magma", pin])

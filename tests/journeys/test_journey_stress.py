@@ -71,7 +71,7 @@ def test_cancel_keeps_what_is_finished(open_app: Callable[..., tuple[Lab, App]])
     app.part("cancel").click()
     lab.python("gate.release(1)")  # one layer's own work ends; the next must not start
     app.wait_idle()
-    assert lab.value("len(forwards)") == 1
+    lab.expect_value("len(forwards)", 1)
     done = lab.value("len(app.run.activations)") if lab.value("app.run is not None") else 3
     assert 2 <= done < 20
     app.painted("steps.0")
@@ -79,7 +79,7 @@ def test_cancel_keeps_what_is_finished(open_app: Callable[..., tuple[Lab, App]])
     # and again, to the end
     lab.python("gate.release(100)")
     app.run("steps.19")
-    assert lab.value("len(forwards)") == 2
+    lab.expect_value("len(forwards)", 2)
     app.expect_no_alert()
 
 
@@ -91,7 +91,7 @@ def test_a_double_click_runs_once(open_app: Callable[..., tuple[Lab, App]]) -> N
     lab.python("gate.release(100)")
     app.painted("steps.19")
     app.wait_idle()
-    assert lab.value("len(forwards)") == 1
+    lab.expect_value("len(forwards)", 1)
 
 
 def test_interrupting_the_kernel_leaves_a_usable_app(
@@ -127,7 +127,7 @@ def test_fifty_rapid_ticks_end_in_the_right_state(
         expect(app.row(str(i))).to_have_attribute("aria-checked", "true")
         app.painted(str(i))
     expect(app.cards()).to_have_count(10)
-    assert sorted(lab.value("app.layers"), key=int) == [str(i) for i in range(10)]
+    lab.expect_value("sorted(app.layers, key=int)", [str(i) for i in range(10)])
     assert lab.value("len(forwards)") == 1, "ticking what is captured ran the model again"
 
 

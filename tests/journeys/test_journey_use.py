@@ -46,7 +46,7 @@ def test_by_mouse_alone(open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
     expect(app.card("features.0")).to_have_count(0)
     app.tick("features.0")
     app.painted("features.0")
-    assert lab.value("app.run.started.isoformat()") == started
+    lab.expect_value("app.run.started.isoformat()", started)
     folder = app.export("Ticked layers", str(tmp_path))
     assert sum("_grid_" in path.name for path in folder.iterdir()) == 2
 
