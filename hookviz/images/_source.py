@@ -113,8 +113,8 @@ def _under(first: int, last: int, size: int, count: int, interpolation: str) -> 
         start, stop = max(0, center - reach), min(size, center + reach + 1)
         # In each row another pixel is bright: what comes out are the weights.
         bright = Image.fromarray(np.eye(stop - start, size, start, np.float32))
-        weights = bright.resize((count, stop - start), RESAMPLING[interpolation])
-        read.update(start + np.flatnonzero(np.abs(weights)[:, index] >= _LEAST))
+        weights = np.asarray(bright.resize((count, stop - start), RESAMPLING[interpolation]))
+        read.update(start + np.flatnonzero(abs(weights[:, index]) >= _LEAST))
     return int(min(read)), int(max(read))
 
 
