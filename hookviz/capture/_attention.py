@@ -242,9 +242,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self._watch = watch
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if func in _SEEN:
@@ -259,9 +257,7 @@ class _Operations(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # as torch has it
         self._watch = watch
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _native:
             given = _complete(func, args, kwargs)
             if given["query"].is_cpu and not given["need_weights"] and _is_wide(given["query"]):
@@ -333,9 +329,7 @@ class _AtSoftmax(Exception):  # noqa: N818 - control flow: it ends a call that h
 class _EndsAtSoftmax(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as torch has it
     """Ends a call of ``nn.MultiheadAttention`` at its softmax, whose input it computes in float."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.ops.aten._softmax.default, torch.ops.aten.softmax.int):  # noqa: SLF001 - names of operations
             raise _AtSoftmax(args[0].softmax(-1))
         if func in (torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default):
@@ -438,9 +432,7 @@ def probabilities(
         return scores.softmax(-1).masked_fill(masked, 0.0)
 
 
-def _is_attention(
-    frame: _RunningCall, out: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> bool:
+def _is_attention(frame: _RunningCall, out: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether a softmax gives attention: over the last of three or more axes, in such a module."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     called = f"{frame.name.rpartition('.')[2]} {type(frame.module).__name__}".lower()

@@ -94,7 +94,7 @@ class Region:
             CaptureError: There is no such channel, place or head, or the axes are not known.
         """
         if self.heads is not None:
-            _check_within(self.heads, site.heads, "head", f"'{site.layer}'")
+            _check_within(self.heads, site.heads, "head", f"in '{site.layer}'")
             last = tensor.shape[-1]
             own = torch.arange(last, device=tensor.device) // (last // site.heads)
             return torch.isin(own, torch.tensor(self.heads, device=tensor.device))
@@ -123,7 +123,7 @@ class Region:
                     remedy="Give the number of the token: place=5.",
                 )
             rows, columns = found.grid
-            what = f"{site}, whose tokens lie in {rows} rows and {columns} columns"
+            what = f"in {site}, whose tokens lie in {rows} rows and {columns} columns"
             _check_within(place[:1], rows, "row", what)
             _check_within(place[1:], columns, "column", what)
             return [(axes[0], found.apart + place[0] * columns + place[1])]
@@ -194,14 +194,14 @@ def _check_within(numbers: Iterable[int], count: int, noun: str, what: str) -> N
     for number in numbers:
         if not 0 <= number < count:
             raise CaptureError(
-                f"There is no {noun} {number} in {what}: its {noun}s are 0 to {count - 1}."
+                f"There is no {noun} {number} {what}: its {noun}s are 0 to {count - 1}."
             )
 
 
 def _along(axis: int, numbers: tuple[int, ...], tensor: Tensor, noun: str, site: Site) -> Tensor:
     """A mask of some places along one axis that broadcasts to the tensor."""
     count, shape = tensor.shape[axis], tuple(tensor.shape)
-    _check_within(numbers, count, noun, f"{site}, of shape {shape}, along axis {axis}")
+    _check_within(numbers, count, noun, f"along axis {axis} of {site}, of shape {shape}")
     all_of_them = torch.arange(count, device=tensor.device)
     chosen = torch.isin(all_of_them, torch.tensor(numbers, device=tensor.device))
     return chosen.reshape([-1 if at == axis else 1 for at in range(tensor.ndim)])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -161,16 +160,24 @@ def change_leaves(value: Any, change: Callable[[str, Tensor], Tensor], prefix: s
         >>> change_leaves({"a": (one, 3)}, lambda path, tensor: tensor + len(path))
         {'a': (tensor([4.]), 3)}
     """
-    seen: Counter[str] = Counter()
-    inside: set[int] = set()
+    return _Rebuilding(change).of(value, prefix, 0, 0)
 
-    def rebuilt(value: Any, path: str, depth: int, opened: int) -> Any:
+
+class _Rebuilding:
+    """An object, as a function that calls itself would stay alive until the garbage collector."""
+
+    def __init__(self, change: Callable[[str, Tensor], Tensor]) -> None:
+        self._change = change
+        self._seen: dict[str, int] = {}
+        self._inside: set[int] = set()
+
+    def of(self, value: Any, path: str, depth: int, opened: int) -> Any:
         if isinstance(value, Tensor):
-            seen[path] += 1
-            return change(path if seen[path] == 1 else f"{path}#{seen[path]}", value)
+            count = self._seen[path] = self._seen.get(path, 0) + 1
+            return self._change(path if count == 1 else f"{path}#{count}", value)
         if isinstance(value, _PLAIN) or callable(value):
             return value
-        if depth > _MAX_DEPTH or id(value) in inside:
+        if depth > _MAX_DEPTH or id(value) in self._inside:
             return value
         parts = _parts(value)
         put_back = _with_attributes if parts is None else _with_parts
@@ -178,16 +185,14 @@ def change_leaves(value: Any, change: Callable[[str, Tensor], Tensor], prefix: s
             if opened >= _MAX_OBJECT_DEPTH:
                 return value
             parts, opened = _attributes(value), opened + 1
-        inside.add(id(value))
+        self._inside.add(id(value))
         new = [
-            (name, rebuilt(part, f"{path}.{name}" if path else name, depth + 1, opened))
+            (name, self.of(part, f"{path}.{name}" if path else name, depth + 1, opened))
             for name, part in parts
         ]
-        inside.discard(id(value))
+        self._inside.discard(id(value))
         same = all(after is before for (_, after), (_, before) in zip(new, parts, strict=True))
         return value if same else put_back(value, parts, new)
-
-    return rebuilt(value, prefix, 0, 0)
 
 
 def _with_parts(value: Any, old: list[tuple[str, Any]], new: list[tuple[str, Any]]) -> Any:
