@@ -43,8 +43,7 @@ class Scaling:
     """The range that the colors span in each channel.
 
     Attributes:
-        name: "auto", "channel", "layer", "shared", "symmetric", "percentile", "fixed" or
-            "running".
+        name: "auto", "channel", "layer", "shared", "symmetric", "percentile" or "fixed".
         low: (C,) value of the first color.
         high: (C,) value of the last color.
         sentence: As written on the figure.
@@ -115,12 +114,7 @@ def scaling(arranged: Arranged, found: Extents, options: GridOptions) -> Scaling
         sentence = f"percentiles {first:g} to {last:g} of the layer: {_span(ends)}"
     else:  # GridOptions refuses these scales without both ends
         ends = cast("tuple[float, float]", (options.vmin, options.vmax))
-        said = (
-            "running scale, the widest of the frames so far"
-            if name == "running"
-            else f"{name} scale"
-        )
-        sentence = f"{said}: {_span(ends)}"
+        sentence = f"{name} scale: {_span(ends)}"
     return clipping(found, name, ends, sentence, [arranged.maps])
 
 

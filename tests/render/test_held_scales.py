@@ -53,7 +53,7 @@ def test_the_figure_says_that_its_scale_is_held_and_what_lies_beyond():
     options = held.options("a", Subject(tensor, GridOptions(scale="full")))
     drawn = draw(tensor / 2, held.options("a", Subject(tensor / 2, GridOptions(scale="full"))))
     assert options.scale == "running"
-    assert drawn.scale == "running scale, the widest of the frames so far: 0 to 8"
+    assert drawn.scale == "running scale: 0 to 8"
     assert (drawn.vmin, drawn.vmax) == (0.0, 8.0)
     fixed = draw(tensor, GridOptions(scale="fixed", vmin=0, vmax=4))
     assert fixed.above == 1
