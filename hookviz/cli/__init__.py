@@ -26,7 +26,10 @@ from hookviz.version import __version__
 __all__ = ["cli", "main"]
 
 
-@click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"]})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+@click.group(cls=SentenceGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="hookviz")
 def cli() -> None:
     """See the output of every layer of a PyTorch vision model for an image."""

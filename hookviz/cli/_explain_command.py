@@ -6,19 +6,14 @@ from typing import Any
 
 import click
 
+from hookviz.cli import _shared as shared
 from hookviz.cli._errors import SentenceCommand
-from hookviz.cli._model_commands import image_source, load, model_options, say
 from hookviz.errors import HookvizError
 
 
 @click.command(cls=SentenceCommand)
 @click.argument("image")
-@click.option(
-    "--model",
-    default="vgg16",
-    show_default=True,
-    help="A torchvision name, timm:NAME or a checkpoint.",
-)
+@shared.model_name
 @click.option(
     "-l",
     "--layer",
@@ -36,29 +31,20 @@ from hookviz.errors import HookvizError
 @click.option(
     "--method",
     default="gradcam",
-    show_default=True,
     help="gradcam, gradcam++, hirescam, layercam, xgradcam, eigencam, scorecam, ablationcam; of "
     "the input saliency, input_x_gradient, integrated_gradients, smoothgrad, occlusion, "
     "guided_backprop.",
 )
-@click.option(
-    "--call", default="last", show_default=True, help="Which call of the layers, or last."
-)
+@click.option("--call", default="last", help="Which call of the layers, or last.")
 @click.option(
     "--channels",
-    type=click.IntRange(min=1),
+    type=shared.at_least_one,
     help="scorecam and ablationcam: only so many channels, the strongest.",
 )
 @click.option("--signed/--unsigned", default=None, help="Draw with the sign, or cut at zero.")
-@click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap.")
-@click.option(
-    "-o",
-    "--out",
-    default="hookviz_exports",
-    show_default=True,
-    help="The export's new folder is made here.",
-)
-@model_options
+@shared.cmap
+@shared.out_folder
+@shared.model_options
 def explain(
     image: str,
     model: str,
@@ -72,27 +58,19 @@ def explain(
     out: str,
     weights: str,
     device: str,
-) -> None:  # fmt: skip
+) -> None:
     """Write how much each place of IMAGE counts for what a model answers to it.
 
     IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
     """
-    from tqdm import tqdm
-
     from hookviz.explanation import explain as explained
-    from hookviz.images import read_image
 
     if call != "last" and not call.isdecimal():
         raise HookvizError(f"--call is {call!r}; it must be a number from 1, or last.")
-    picture = read_image(image_source(image))
-    loaded = load(model, weights, device)
+    picture = shared.picture_of(image)
+    loaded = shared.load(model, weights, device)
     options: dict[str, Any] = {} if channels is None else {"channels": channels}
-    with tqdm(desc=loaded.name, unit="step", leave=False, disable=None) as bar:
-
-        def progress(done: int, total: int, _seconds: float) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with shared.counting(loaded.name, "step") as progress:
         found = explained(
             loaded,
             picture,
@@ -107,4 +85,4 @@ def explain(
         click.echo(f"{layer}: not explained: {reason}.", err=True)
     for target, score in zip(found.targets, found.scores, strict=True):
         click.echo(f"{target}: score {score:.6g}", err=True)
-    say(found.export(out, options=found.options(cmap=cmap, signed=signed)))
+    shared.say(found.export(out, options=found.options(cmap=cmap, signed=signed)))

@@ -24,7 +24,7 @@ from hookviz.activation import Activation
 from hookviz.errors import LayerError
 from hookviz.models import LoadedModel, feed
 from hookviz.run._filters import layer_weights
-from hookviz.run._point import channel_positions, check_index, read_values, real_values
+from hookviz.run._point import Pointed, check_index, read_values, real_values
 
 if TYPE_CHECKING:
     from hookviz.render import ChannelStatistics, GridOptions
@@ -155,13 +155,10 @@ def _statistics_of(
     return kept[key]
 
 
-def channel_summary(
-    run: Run, activation: Activation, channel: int, options: GridOptions
-) -> ChannelSummary:
+def channel_summary(at: Pointed, channel: int) -> ChannelSummary:
     """See `Run.channel`."""
-    values = read_values(activation.tensor, channel_positions(run, activation, channel, options))
-    height, width = run.input.tensor.shape[-2:]
-    layer = _statistics_of(activation, options, (int(height), int(width)))
+    values = read_values(at.record.tensor, at.positions(channel))
+    layer = _statistics_of(at.record, at.options, at.input_size)
     numbers = {
         "high": layer.high, "mean": layer.mean, "std": np.sqrt(layer.variance),
         "zeros": layer.zeros,
@@ -172,7 +169,7 @@ def channel_summary(
         for name, all_ in numbers.items()
     }
     return ChannelSummary(
-        layer=activation.label,
+        layer=at.record.label,
         channel=int(channel),
         channels=len(layer.high),
         map=values,

@@ -17,12 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from hookviz._meta import with_same_weights, without_values
+from hookviz._text import fault_text
 from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 from hookviz.run._reach import NONE, CannotFollow, Following, Leaving, Reach, of_input
 from hookviz.run._reach_rules import RULES
+from hookviz.run._torch_state import undisturbed
 
 Key: TypeAlias = tuple[str, int, str, str]
 """Layer, call, leaf and kind of an activation."""
@@ -78,7 +80,8 @@ def layer_reach(
         known = _KNOWN.setdefault(model.module, {}).setdefault(settings, {})
         if key_of(wanted) not in known:
             layers = _calls(model, wanted, others)
-            known.update(_followed(model, tensor, layers, inputs=wanted.kind == "input"))
+            with undisturbed(model.device):
+                known.update(_followed(model, tensor, layers, inputs=wanted.kind == "input"))
     found = known.get(key_of(wanted))
     if found is None or found.shape != wanted.shape:
         raise HookvizError(
@@ -121,12 +124,9 @@ def _followed(
 
 
 def _not_known(model: LoadedModel, error: Exception) -> HookvizError:
-    reason = str(error) if isinstance(error, CannotFollow) else ""
-    first = next(iter(str(error).splitlines()), "")
+    reason = str(error) if isinstance(error, CannotFollow) else fault_text(error)
     return HookvizError(
-        f"The receptive fields of {model.name} cannot be computed: "
-        + (reason or f"{type(error).__name__}: {first}").rstrip(".")
-        + ".",
+        f"The receptive fields of {model.name} cannot be computed: {reason.rstrip('.')}.",
         code="no-receptive-field",
     )
 
