@@ -173,21 +173,38 @@ def _forward(
 def _names(module: nn.Module) -> Iterator[Callable[[], str]]:
     """While it is open: the name of the layer that runs now."""
     stack = [""]
+    with watching(module, lambda name, _: stack.append(name), lambda *_: stack.pop()):
+        yield lambda: stack[-1]
+
+
+@contextmanager
+def watching(
+    module: nn.Module,
+    enter: Callable[[str, Any], object],
+    leave: Callable[[str, Any], object],
+) -> Iterator[None]:
+    """While it is open, calls are told of each layer that runs.
+
+    Args:
+        module: The model.
+        enter: Called with a layer's name and its positional arguments.
+        leave: Called with its name and what it gave, or None where it failed.
+    """
     handles = []
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             continue  # takes no hooks
 
-        def enter(*_: Any, name: str = name) -> None:
-            stack.append(name)
+        def before(_part: Any, args: Any, name: str = name) -> None:
+            enter(name, args)
 
-        def leave(*_: Any) -> None:
-            stack.pop()
+        def after(_part: Any, _args: Any, out: Any, name: str = name) -> None:
+            leave(name, out)
 
-        handles.append(part.register_forward_pre_hook(enter))
-        handles.append(part.register_forward_hook(leave, always_call=True))
+        handles.append(part.register_forward_pre_hook(before))
+        handles.append(part.register_forward_hook(after, always_call=True))
     try:
-        yield lambda: stack[-1]
+        yield
     finally:
         for handle in handles:
             handle.remove()
