@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hookviz.cli import _shared as shared
-from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _twice(name: str, help_: str, **options: Any) -> Callable[[shared.Command], 
     return click.option(name, multiple=True, help=f"{help_} Twice: for A, then for B.", **options)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("a")
 @click.argument("b")
 @_twice("--image", "A file, or a sample's name.")

@@ -10,7 +10,7 @@ import click
 
 from hookviz._text import bytes_text, columns, shape_text
 from hookviz.cli import _shared as shared
-from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookviz.models import LoadedModel
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("model")
 @shared.model_options
 @click.option(
@@ -113,7 +113,7 @@ def _parts(formats: tuple[str, ...]) -> set[str]:
     return {"grids" if form == "png" else form for form in formats}
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("image")
 @shared.model_name
 @click.option(
@@ -186,7 +186,7 @@ def maps(
     shared.say(result)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("model")
 @click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
 @click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
@@ -213,7 +213,7 @@ def filters(
     shared.say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("png")
 @click.option("--image", help="The image; a bundled sample is found by itself.")
 @click.option("--model", help="The model; the one that the file names if not given.")
@@ -237,7 +237,7 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     sys.exit(0 if outcome.identical else 1)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("search", default="")
 def models(search: str) -> None:
     """List models whose name holds SEARCH, with their weights.

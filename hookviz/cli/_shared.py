@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hookviz._text import fault_text
-from hookviz.cli._errors import as_options
+from hookviz.cli._group import as_options
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import click
 
 from hookviz._text import columns
 from hookviz.cli import _shared as shared
-from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SHOWN = 5  # failures
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("data")
 @click.option(
     "--model",
@@ -105,7 +105,7 @@ def _say_failures(found: Survey) -> bool:
     return bool(shards)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("folder")
 @click.option("-l", "--layer", "layer", required=True, help="A layer of the survey.")
 @click.option(
