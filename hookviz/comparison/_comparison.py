@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hookviz._tables import csv_text, data_frame
 from hookviz._text import columns, names_text, shape_text
-from hookviz.activation import Activation, CallChoice, choose
+from hookviz.activation import Activation, CallChoice, choose, no_such_layer
 from hookviz.comparison._layers import LayerDifference
 from hookviz.comparison._match import MatchedBy, key_of
 from hookviz.comparison._sides import Side
-from hookviz.errors import HookvizError, LayerError, did_you_mean
+from hookviz.errors import HookvizError, LayerError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -201,10 +201,7 @@ class Comparison:
         found = [i for i, entry in enumerate(self.layers) if entry.layer == layer]
         if not found:
             names = dict.fromkeys(entry.layer for entry in self.layers)
-            raise LayerError(
-                f"Layer {layer!r:.80} was not compared; compared: {names_text(names, 8)}.",
-                remedy=did_you_mean(str(layer), names) or None,
-            )
+            raise no_such_layer(layer, names, "compared")
         return found
 
     def drawing(

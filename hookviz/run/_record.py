@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.activation import Activation, CallChoice, Kind, choose
+from hookviz.activation import Activation, CallChoice, Kind, choose, no_such_layer
 from hookviz.capture import Edit
-from hookviz.errors import LayerError, did_you_mean
+from hookviz.errors import LayerError
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
 from hookviz.run._channel import ChannelSummary, InputChannels, channel_summary, input_channels
@@ -109,11 +109,7 @@ class Run:
                     dict.fromkeys(a.kind for a in self.activations if a.layer == layer)
                 )
                 raise LayerError(f"Layer '{layer}' has no {kind} in this run; it has {there}.")
-            known = names_text(self.layers, 8) or "none"
-            raise LayerError(
-                f"Layer '{layer}' was not captured in this run; captured: {known}.",
-                remedy=did_you_mean(layer, self.layers) or None,
-            )
+            raise no_such_layer(layer, self.layers, "captured")
         return choose(of_layer, layer, kind.replace("_", " "), call=call, leaf=leaf)[0]
 
     def drawing(
