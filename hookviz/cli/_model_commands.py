@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hookviz.activation import Activation
     from hookviz.export import ValueFormat
     from hookviz.models import LoadedModel
+    from hookviz.render import Hold
 
 
 @cli.command()
@@ -130,6 +131,17 @@ def _parts(formats: tuple[str, ...]) -> set[str]:
     "the values of the maps), contact, input, grids, svg, pdf, channels, values.",
 )
 @click.option("--figure", default="auto", help="auto, or another kind: statistics.")
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    help="IMAGE is an animation (GIF, WebP, PNG, AVIF): write the grids of each N-th frame.",
+)
+@click.option(
+    "--hold",
+    type=click.Choice(["none", "running", "fixed"]),
+    default="none",
+    help="With --every, one scale for a layer: the widest so far, or that of the first frame.",
+)
 @_grid_options
 def maps(
     image: str,
@@ -140,6 +152,8 @@ def maps(
     channels: str | None,
     values: ValueFormat | None,
     parts: tuple[str, ...],
+    every: int | None,
+    hold: Hold,
     weights: str,
     device: str,
     **drawing: str,
@@ -148,6 +162,15 @@ def maps(
 
     IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
     """
+    if every is not None:
+        others: dict[str, Any] = {"--channels": channels, "--values": values, "--what": parts}
+        others["--format"] = formats != ("png",)
+        if given := [option for option, value in others.items() if value]:
+            raise HookvizError(f"--every writes grids as PNGs alone; leave out {given[0]}.")
+        _maps_of_frames(image, model, layers, out, every, hold, weights, device, drawing)
+        return
+    if hold != "none":
+        raise HookvizError("--hold is for the frames of an animation; give --every as well.")
     from hookviz.capture import select_layers
     from hookviz.export import chosen_parts
     from hookviz.render import GridOptions, parse_channels
@@ -183,6 +206,36 @@ def maps(
             progress=progress,
         )
     click.echo(shared.with_options(str(run.predictions)), err=True)
+    shared.say(result)
+
+
+def _maps_of_frames(
+    image: str,
+    model: str,
+    layers: tuple[str, ...],
+    out: str,
+    every: int,
+    hold: Hold,
+    weights: str,
+    device: str,
+    drawing: dict[str, str],
+) -> None:
+    """The grids of an animation's frames."""
+    from hookviz.capture import select_layers
+    from hookviz.export import FrameExport
+    from hookviz.images import read_frames
+    from hookviz.render import GridOptions
+
+    names = shared.selected(layers, model)
+    options = GridOptions().replace(**drawing)
+    frames = read_frames(shared.image_source(image), every=every)
+    loaded = shared.load(model, weights, device)
+    names = list(select_layers(loaded.module, names).values())
+    with FrameExport(out, options=options, hold=hold) as export:
+        for frame in shared.bar(iterable=frames, desc=loaded.name, unit="frame"):
+            run = shared.run_once(loaded, frame, names)
+            export.add(run.facts, run.activations, number=frame.number, seconds=frame.seconds)
+        result = export.finish()
     shared.say(result)
 
 
