@@ -49,7 +49,7 @@ _FOLDER = "hookviz_surveys"
 
 
 @dataclass(frozen=True, eq=False)
-class _Wanted:
+class _ToOpen:
     """A channel that is to be opened once there is a run over an image.
 
     Attributes:
@@ -111,7 +111,7 @@ class DataSet(Panel):
         self._statistics: LayerStatistics | None = None
         self._hits: tuple[Hit, ...] = ()
         self._shown = _ROWS
-        self._wanted: _Wanted | None = None
+        self._wanted: _ToOpen | None = None
         super().__init__(app, **traits)
 
     def refresh(self) -> None:
@@ -431,7 +431,7 @@ class DataSet(Panel):
             key = card_key(layout["layer"], layout["call"])
             app.tree.hidden_calls = [one for one in app.tree.hidden_calls if one != key]
             app.tree.selected = [*app.tree.selected, layout["layer"]]
-            self._wanted = _Wanted(picture, key, layout["leaf"], channel, place)
+            self._wanted = _ToOpen(picture, key, layout["leaf"], channel, place)
             app.start_run()
 
     def _open_wanted(self) -> None:
