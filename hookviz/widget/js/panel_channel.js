@@ -3,14 +3,9 @@
 // Reads the traits shown, places, inputs, earlier, sent, looks_for; pictures arrive by message. What the
 // pointer is on is found and asked for by pointing.js, which takes this map for one of the maps.
 import "./panel_channel.css";
-<<<<<<< HEAD
+import { histogram } from "./histogram.js";
 import { button, Cleanup, debounce, focused, h, icon, isDark, isOff, labelled, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
 import { answerText, fieldText, sentence, shownNumber } from "./wording.js";
-=======
-import { histogram } from "./histogram.js";
-import { button, Cleanup, debounce, focused, h, icon, isDark, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
-import { answerText, fieldText, shownNumber } from "./wording.js";
->>>>>>> main
 import { moved, same, showing, wheeled, WHOLE, zoomed } from "./zoom.js";
 
 /** Pixels of the page that one activation gets at most. */
