@@ -63,6 +63,7 @@ _SHOWN = 5  # failures
     help="Of the Ray cluster, or auto. local starts one here, whose processes accept connections "
     "from other machines.",
 )
+@click.option("--column", help="Of parquet files: the column of images.")
 @click.option("--extend", is_flag=True, help="Add images that are new in the data.")
 @click.option("--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu.")
 @click.option("--weights", default="auto", show_default=True, help="As for `hookviz maps`.")
@@ -71,7 +72,8 @@ def survey(
 ) -> None:
     """Run a model over DATA: statistics and the strongest images of every channel.
 
-    DATA is a folder of images or a text file of paths. The same line again goes on where the last
+    DATA is a folder of images, a text file of paths, a .tar or .parquet file, a folder of these, or
+    a pattern in quotes, such as "train-*.tar". The same line again goes on where the last
     one ended, however that was. Exit code 3: the model failed on some shards; the others are kept.
     """
     from tqdm import tqdm

@@ -21,8 +21,10 @@ from torch import Tensor
 
 from hookviz._text import names_text
 from hookviz.errors import LayerError, SurveyError, did_you_mean
+from hookviz.images import Picture
 from hookviz.surveys._crops import CROPS, SHOWS, Shows
 from hookviz.surveys._files import read_facts
+from hookviz.surveys._find import source_elsewhere
 from hookviz.surveys._fold import folded, open_tensors, summary_of
 from hookviz.surveys._layout import Layout
 from hookviz.surveys._plan import Plan, numbers_in, read_manifest, read_rows, row_lines
@@ -137,7 +139,7 @@ class Hit:
         image: The image's number in the survey.
         name: Its path below the data's folder, or its number.
         label: Its class; "" where there is none.
-        path: Where its file is, or was; "" where it came without one.
+        path: Where its file is, or was; "" where it has none of its own, see `Survey.read_image`.
         value: The channel's largest value in it, in the activation's units.
         place: Where: row and column, or as many numbers as there are axes; () for vectors.
         box: Left, top, right, bottom in pixels of the (upright) image: what the crop shows. May
@@ -318,7 +320,7 @@ class Survey:
             found.append(
                 Hit(
                     rank + 1, image, row.name, row.label,
-                    str(Path(root, row.name)) if root else "",
+                    str(Path(root, row.name)) if root and not row.file else "",
                     float(tally.high[channel, rank]),
                     layout.place(int(tally.high_place[channel, rank])),
                     box, shows, jpeg,
@@ -423,6 +425,25 @@ class Survey:
         joined = torch.cat([tensor for _, tensor in pieces])
         return joined[[order[one] for one in asked]]
 
+    def read_image(self, image: int) -> Picture:
+        """Reads one of the surveyed images again, from where it was.
+
+        Args:
+            image: Its number.
+
+        Raises:
+            ImageError: It is gone, was changed, or is no image.
+            SurveyError: There is no such number, or the images came from a data set in memory.
+        """
+        if not 0 <= image < sum(self._facts["sections"]):
+            raise SurveyError(f"image is {image!r}; {self._range()}.")
+        facts = self._facts
+        source = source_elsewhere(facts["data"], facts["root"], facts["column"])
+        if facts["data"] != source.kind:
+            raise SurveyError(f"The images came from a {facts['data']}, which is not kept.")
+        found: Picture = source.read(image, self._row(image))
+        return found
+
     def images_read(self) -> list[int]:
         """Numbers of the images that could be read and are done, in the order of `tensor`."""
         found: list[int] = []
@@ -451,9 +472,12 @@ class Survey:
                 wanted.append(one)  # type: ignore[union-attr]
         return dict(sorted(found.items()))
 
+    def _range(self) -> str:
+        return f"the survey has images 0 to {sum(self._facts['sections']) - 1}"
+
     def _why_not(self, image: int) -> str:
         if not 0 <= image < len(self.images):
-            return f"the survey has images 0 to {len(self.images) - 1}"
+            return self._range()
         for failure in self.failures:
             if failure.image == image:
                 return failure.reason.rstrip(".")

@@ -25,6 +25,7 @@ from hookviz.run import Run, failing_layer, loaded_model, run_model
 from hookviz.surveys._crops import CROPS, write_crops
 from hookviz.surveys._facts import ModelText, facts_of, model_from
 from hookviz.surveys._files import locked, read_facts, sync_folder
+from hookviz.surveys._find import find_source
 from hookviz.surveys._fold import summary_of, write_summary
 from hookviz.surveys._inputs import Batch, BatchMaker, Inputs, batches_of, digest_of, reason_of
 from hookviz.surveys._layout import Layout
@@ -40,7 +41,7 @@ from hookviz.surveys._plan import (
 )
 from hookviz.surveys._reader import Survey
 from hookviz.surveys._shards import ShardDone, ShardMaker, parts_of
-from hookviz.surveys._sources import Row, Source, Stream, find_source, image_in, is_input
+from hookviz.surveys._sources import Row, Source, Stream, image_in, is_input
 from hookviz.version import __version__
 
 Keep = Literal["none", "pooled", "whole"]
@@ -90,6 +91,7 @@ def survey(
     part: str | None = None,
     bad_limit: float = 0.05,
     extend: bool = False,
+    column: str | None = None,
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Any = None,
@@ -111,11 +113,14 @@ def survey(
             "package.module:function", a function of yours that gives one of these. Runs in eval
             mode.
         data: A folder (the folder that an image lies in is its class), a list or a text file of
-            paths, a torch ``Dataset`` or ``DataLoader`` that does not shuffle, or an iterable. What
-            these give is an image (anything that `read_image` takes), or a float tensor (C, H, W),
-            the network's input as it is; in tuples the first entry, in mappings "image". A
-            loader's batches are not used. An iterable is gone through again when a survey goes
-            on, and its images have no crops.
+            paths; .tar files as WebDataset lays them out (class: ".cls") or .parquet files (extra
+            ``hookviz[survey]``): one, several, a folder of them, or a pattern such as
+            "data/train-*.tar"; a data set of Hugging Face's package, or a folder that it saved; a
+            torch ``Dataset`` or ``DataLoader`` that does not shuffle, or an iterable. What these
+            give is an image (anything that `read_image` takes), or a float tensor (C, H, W), the
+            network's input as it is; in tuples the first entry, in mappings "image". A loader's
+            batches are not used. An iterable is gone through again when a survey goes on, and its
+            images have no crops.
         layers: Names, globs, patterns, types or predicates, see `hookviz.capture.select_layers`.
         out: The survey's folder; made where it is missing.
         keep: Beside numbers and strongest images: "none"; "pooled", the mean of each channel over
@@ -138,6 +143,8 @@ def survey(
             same folder, on any machine. Whoever ends last folds them.
         bad_limit: Largest share of images that cannot be read; beyond it the survey ends.
         extend: Whether images that are new in the data are added to a survey that exists.
+        column: Of parquet files and Hugging Face's data sets: the column of images, where there
+            are several.
         weights: Where ``model`` is a name, see `load_model`.
         device: Where to run; None leaves a given model where it is.
         preprocess: In place of the model's own.
@@ -177,7 +184,7 @@ def survey(
     if preprocess is not None:
         loaded = replace(loaded, preprocess=preprocess)
     names = list(dict.fromkeys(select_layers(loaded.module, layers).values()))
-    source = find_source(data)
+    source = find_source(data, column)
     if engine == "ray":
         _check_on_ray(loaded, function, source)
     if isinstance(source, Stream) and (asked.part or extend):
@@ -197,7 +204,7 @@ def survey(
                 from hookviz.surveys._on_ray import ShardJob, make_on_ray
 
                 text = ModelText.of(loaded, function)
-                job = ShardJob(str(folder.absolute()), source.root, text, workers)
+                job = ShardJob(str(folder.absolute()), source.kind, source.root, text, workers)
 
                 make_on_ray(plan, job, todo, address, _Watch(plan, asked), shard_timeout)
             elif todo:
@@ -275,10 +282,10 @@ def _part(text: str | None) -> tuple[int, int] | None:
 
 def _check_on_ray(model: LoadedModel, function: str | None, source: Source) -> None:
     ModelText.of(model, function)
-    if source.kind != "files":
+    if not source.travels:
         raise SurveyError(
             f"Processes elsewhere cannot read from a {source.kind}.",
-            remedy="Give a folder, or a list or text file of paths.",
+            remedy="Give a folder, tar or parquet files, or a list or text file of paths.",
         )
 
 
@@ -318,7 +325,8 @@ def _begin(
     inputs = Inputs(model.preprocess, model.dtype)
     facts = facts_of(model, names, source.kind, inputs) | {
         "root": source.root,
-        "note": source.note,
+        "column": source.column,
+        "version": source.version,
         "batch": asked.batch,
         "shard": asked.shard,
         "keep": asked.keep,
@@ -335,6 +343,7 @@ def _begin(
             size = run.input.tensor.shape[-2:]
             tensor = run.input.tensor[0].cpu()
             facts |= {
+                "note": source.note,
                 "input_image": number,
                 "input_shape": list(tensor.shape),
                 "input_sha256": digest_of(tensor),
