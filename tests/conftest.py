@@ -25,10 +25,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The browser's journeys are one group: one worker drives them, one after the other."""
+    """The browser's journeys are one group: one worker drives them, one after the other.
+
+    They alone have a second try, as in Playwright's own template for CI: four programs of other
+    people (Chromium, JupyterLab, its kernel, ipywidgets) work together there on a machine that may
+    be busy. What failed is printed even so, and what fails twice has failed.
+    """
     for item in items:
         if item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture(scope="session")

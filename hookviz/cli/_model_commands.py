@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hookviz.export import ExportResult, ValueFormat
     from hookviz.images import Picture
     from hookviz.models import LoadedModel
+    from hookviz.render import Hold
     from hookviz.run import Run
 
 
@@ -213,6 +214,18 @@ def say(result: ExportResult) -> None:
 @click.option(
     "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
 )
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    help="IMAGE is an animation (GIF, WebP, PNG, AVIF): write the grids of each N-th frame.",
+)
+@click.option(
+    "--hold",
+    type=click.Choice(["none", "running", "fixed"]),
+    default="none",
+    show_default=True,
+    help="With --every, one scale for a layer: the widest so far, or that of the first frame.",
+)
 @_grid_options
 def maps(
     image: str,
@@ -223,6 +236,8 @@ def maps(
     channels: str | None,
     values: ValueFormat | None,
     parts: tuple[str, ...],
+    every: int | None,
+    hold: Hold,
     weights: str,
     device: str,
     **drawing: str,
@@ -231,6 +246,15 @@ def maps(
 
     IMAGE is a file or the name of a bundled sample (chelsea.png, coffee.png, astronaut.png).
     """
+    if every is not None:
+        others: dict[str, Any] = {"--channels": channels, "--values": values, "--what": parts}
+        others["--format"] = formats != ("png",)
+        if given := [option for option, value in others.items() if value]:
+            raise HookvizError(f"--every writes grids as PNGs alone; leave out {given[0]}.")
+        _maps_of_frames(image, model, layers, out, every, hold, weights, device, drawing)
+        return
+    if hold != "none":
+        raise HookvizError("--hold is for the frames of an animation; give --every as well.")
     from tqdm import tqdm
 
     from hookviz.capture import select_layers
@@ -274,6 +298,38 @@ def maps(
             progress=progress,
         )
     click.echo(_with_options(str(run.predictions)), err=True)
+    say(result)
+
+
+def _maps_of_frames(
+    image: str,
+    model: str,
+    layers: tuple[str, ...],
+    out: str,
+    every: int,
+    hold: Hold,
+    weights: str,
+    device: str,
+    drawing: dict[str, str],
+) -> None:
+    """The grids of an animation's frames."""
+    from tqdm import tqdm
+
+    from hookviz.capture import select_layers
+    from hookviz.export import FrameExport
+    from hookviz.images import read_frames
+    from hookviz.render import GridOptions
+
+    names = selected(layers, model)
+    options = GridOptions().replace(**drawing)
+    frames = read_frames(image_source(image), every=every)
+    loaded = load(model, weights, device)
+    names = list(select_layers(loaded.module, names).values())
+    with FrameExport(out, options=options, hold=hold) as export:
+        for frame in tqdm(frames, desc=loaded.name, unit="frame", leave=False, disable=None):
+            run = _run(loaded, frame, names)
+            export.add(run.facts, run.activations, number=frame.number, seconds=frame.seconds)
+        result = export.finish()
     say(result)
 
 

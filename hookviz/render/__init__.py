@@ -34,6 +34,7 @@ from hookviz.render._draw import (
     fitted,
     page_count,
 )
+from hookviz.render._held import HeldScales, Hold
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
@@ -58,6 +59,8 @@ __all__ = [
     "FigureKind",
     "Flag",
     "GridOptions",
+    "HeldScales",
+    "Hold",
     "SingleChannels",
     "Subject",
     "Visualization",

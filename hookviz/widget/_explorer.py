@@ -14,9 +14,9 @@ import anywidget
 import traitlets
 from traitlets import TraitType
 
-from hookviz.capture import select_layers
+from hookviz.capture import Edit, edit, select_layers
 from hookviz.comparison import Comparison
-from hookviz.errors import ExportError, RunCancelled
+from hookviz.errors import ExportError, HookvizError, RunCancelled
 from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
@@ -74,6 +74,8 @@ class Explorer(Part):
         image: The `Picture`, or None. Set it to anything that `read_image` takes.
         run: The last `Run`, or None. Set it to a run made elsewhere to show that.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
+        edits: What is changed in the model while it runs, as in `feature_maps`; () for nothing. Set
+            it: the panel What if lists it, and results so far are stale.
         auto_run: Whether every change of layers or image starts a run.
         pin: The place that is pinned: ``key`` ("layer#call"), ``channel``, ``y``, ``x`` and what
             stands there; {} for none.
@@ -119,6 +121,7 @@ class Explorer(Part):
     layers = traitlets.Any()
     image = traitlets.Any(allow_none=True)
     run = traitlets.Any(allow_none=True)
+    edits = traitlets.Any(())
 
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
@@ -168,6 +171,17 @@ class Explorer(Part):
             return [given] if isinstance(given, str) else list(given)
         wanted = set(select_layers(self.model.module, given).values())
         return [name for name in self.tree.names if name in wanted]
+
+    @traitlets.validate("edits")
+    def _check_edits(self, proposal: Any) -> tuple[Edit, ...]:
+        given: Any = proposal["value"]
+        each = (given,) if isinstance(given, Edit) else tuple(given or ())
+        if self.model is None:
+            if each:
+                raise HookvizError("Edits are of a model, and the app has none.")
+            return ()
+        layers = edit(self.model.module, *each).layers
+        return tuple(one.at(names) for one, names in zip(each, layers, strict=True))
 
     @traitlets.validate("image")
     def _check_image(self, proposal: Any) -> Any:
@@ -264,6 +278,11 @@ class Explorer(Part):
     def _compare(self) -> CompareRuns:
         return next(panel for panel in self._panels if isinstance(panel, CompareRuns))
 
+    @property
+    def what_if(self) -> WhatIf:
+        """The panel What if."""
+        return next(panel for panel in self._panels if isinstance(panel, WhatIf))
+
     def as_python(self) -> str:
         """The source of one cell that gives the same figures without the app.
 
@@ -280,7 +299,7 @@ class Explorer(Part):
         """Writes the app's choices to a file that ``explore(path)`` opens again.
 
         It holds choices, no tensors: how the model is loaded, the image (by its path where it has
-        one, else its bytes), preprocessing, layers and view.
+        one, else its bytes), preprocessing, layers, edits and view.
 
         Args:
             path: A name that ends with ".hookviz.json"; an older file is replaced.
@@ -309,12 +328,12 @@ class Explorer(Part):
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
         self.gallery.observe(self.refresh_panels, "current_key")
-        self.observe(self.refresh_panels, ["pin", "region", "channel", "run"])
+        self.observe(self.refresh_panels, ["pin", "region", "channel", "run", "edits"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
         self.observe(self._on_layers_set, "layers")
-        self.observe(self._expire_results, "image")
+        self.observe(self._expire_results, ["image", "edits"])
         self.observe(self._on_model_set, "model")
         self.observe(self._on_run_set, "run")
         for part, names in (
@@ -322,6 +341,7 @@ class Explorer(Part):
             (self.tree, ["hidden_calls"]),
             (self.image_input, ["choice", "own"]),
             (self.gallery, ["options", "cards"]),
+            (self.what_if, ["edits", "run_edited"]),
         ):
             part.observe(self.remembering.soon, names)
         stop_on_interrupt(self)
@@ -551,6 +571,8 @@ class Explorer(Part):
             reason = "" if run.model.partial else found.summary or found.reason
             if items and not run.model.trained:
                 reason = "Random weights: these predictions mean nothing."
+            if run.edits:
+                reason = f"Edited ({'; '.join(map(str, run.edits))}). {reason}".strip()
             self.predictions = {"items": items, "reason": reason}
 
     def ask_large(self, question: str) -> None:
@@ -604,6 +626,7 @@ class Explorer(Part):
             if self.jobs.busy == "running":
                 self.jobs.cancel()  # what it would give is of the model before
             self.results.clear()
+            self.edits = ()
             self.predictions = {}
             self.running.order, self.running.waiting, self.running.sized = {}, {}, False
             self.tree.show(model)
@@ -660,7 +683,9 @@ class Explorer(Part):
                 self.model = run.model
             if self.image is not run.image:
                 self.image = run.image
-            self.results.put(run.activations, origin_of(run.model, run.image, run.input), run)
+            self.edits = run.edits
+            origin = origin_of(run.model, run.image, run.input, run.edits)
+            self.results.put(run.activations, origin, run)
             self.tree.selected = [name for name in self.tree.names if name in run.layers]
             self.take_run(run)
 

@@ -218,6 +218,7 @@ export function renderChannel({ model, el }) {
   const empty = h("p", { class: "hv-dim" }, "Double-click a map, or press c on it, to see its channel here.");
   const title = h("h4", { hv: "channel-title" });
   const stale = h("span", { class: "hv-badge hv-warn", title: "From an earlier image, model or preprocessing. Run again." }, "stale");
+  const edited = h("span", { class: "hv-badge hv-warn" }, "edited");
   const step = (/** @type {number} */ by) => model.send({ type: "step", by });
   const previous = button("channel-previous", () => step(-1), { class: "hv-quiet", label: "Previous channel (Page Up)" }, icon("left"));
   const next = button("channel-next", () => step(1), { class: "hv-quiet", label: "Next channel (Page Down)" }, icon("chevron"));
@@ -228,7 +229,7 @@ export function renderChannel({ model, el }) {
   } });
   const of = h("span", { class: "hv-dim hv-nowrap" });
   const inGallery = button("channel-gallery", () => model.send({ type: "gallery" }), { class: "hv-link" }, "Show in gallery");
-  const head = h("div", { class: "hv-channel-head" }, title, stale, h("span", { class: "hv-pager", role: "group", "aria-label": "Channels" }, previous, number, of, next), inGallery);
+  const head = h("div", { class: "hv-channel-head" }, title, stale, edited, h("span", { class: "hv-pager", role: "group", "aria-label": "Channels" }, previous, number, of, next), inGallery);
   const numbers = h("table", { hv: "channel-numbers", class: "hv-channel-numbers" });
   const places = h("ul", { hv: "channel-places", class: "hv-channel-places" });
   const placesBox = h("div", {}, h("h5", {}, "Strongest places ", h("span", { class: "hv-dim" }, "what each sees of the photo; stripes lie beyond it")), places);
@@ -255,6 +256,8 @@ export function renderChannel({ model, el }) {
     if (!has) return;
     setText(title, `${shown.label} ${shown.type}`);
     stale.hidden = !shown.stale;
+    edited.hidden = !shown.edited;
+    edited.title = shown.edited ?? "";
     root.classList.toggle("hv-stale", shown.stale);
     number.max = String(shown.of - 1);
     number.value = String(shown.channel);
