@@ -38,6 +38,13 @@ _SHOWN = 5  # failures
     help="Beside numbers and strongest images: the mean over the places, or the tensors.",
 )
 @click.option("--dtype", type=click.Choice(["float16", "float32"]), help="Of what is kept.")
+@click.option(
+    "--store",
+    type=click.Choice(["safetensors", "zarr"]),
+    default="safetensors",
+    show_default=True,
+    help="Of what is kept; zarr is smaller for maps after a ReLU.",
+)
 @click.option("--top", type=int, default=16, show_default=True, help="Images kept per channel.")
 @click.option("--batch", type=int, default=32, show_default=True, help="Images in a forward.")
 @click.option("--shard", type=int, default=256, show_default=True, help="Images in a file.")

@@ -34,6 +34,7 @@ _WORDS = {
     "shard": "shard",
     "keep": "keep",
     "dtype": "dtype",
+    "store": "store",
     "top": "top",
     "torch": "torch's version",
     "device": "the device",
@@ -82,6 +83,10 @@ class Plan:
     def shard_file(self, number: int) -> Path:
         """The file of a shard."""
         return self.folder / "shards" / f"{number:06d}.safetensors"
+
+    def arrays_folder(self, number: int) -> Path:
+        """The folder of a shard's arrays, where what is kept is in zarr."""
+        return self.folder / "shards" / f"{number:06d}.zarr"
 
     def failed_file(self, number: int) -> Path:
         """The note of a shard that could not be made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,11 +43,13 @@ from hookviz.surveys._plan import (
 from hookviz.surveys._reader import Survey
 from hookviz.surveys._shards import ShardDone, ShardMaker, parts_of
 from hookviz.surveys._sources import Row, Source, Stream, image_in, is_input
+from hookviz.surveys._zarr_store import zarr_package
 from hookviz.version import __version__
 
 Keep = Literal["none", "pooled", "whole"]
 _KEEPS = ("none", "pooled", "whole")
 _DTYPES = (None, "float16", "float32")
+_STORES = ("safetensors", "zarr")
 _ENGINES = ("here", "ray")
 
 
@@ -81,6 +84,7 @@ def survey(
     *,
     keep: Keep = "none",
     dtype: Literal["float16", "float32"] | None = None,
+    store: Literal["safetensors", "zarr"] = "safetensors",
     top: int = 16,
     batch: int = 32,
     shard: int = 256,
@@ -126,6 +130,9 @@ def survey(
         keep: Beside numbers and strongest images: "none"; "pooled", the mean of each channel over
             the places of each image; "whole", the tensors.
         dtype: Of what is kept: "float16", "float32", or None: as it is.
+        store: Of what is kept: "safetensors", in the shards' files; or "zarr" (extra
+            ``hookviz[survey]``), an array a shard and layer in zarr's format 3, compressed in
+            chunks of 32 images and 64 channels: much smaller for maps after a ReLU, and slower.
         top: How many of the strongest images of each channel are kept.
         batch: Images in a forward.
         shard: Images in a file, and what an interruption loses at most.
@@ -175,9 +182,12 @@ def survey(
     asked = _Asked(
         _count("batch", batch), _count("shard", shard), _count("top", top),
         _choice("keep", keep, _KEEPS), _choice("dtype", dtype, _DTYPES),
+        _choice("store", store, _STORES),
         _part(part), _share(bad_limit), extend, progress, cancelled,
     )  # fmt: skip
     _choice("engine", engine, _ENGINES)
+    if store == "zarr":
+        zarr_package()
     own = model_from(model) if isinstance(model, str) else None
     function = str(model) if own is not None else None
     loaded = loaded_model(model if own is None else own, weights, device)
@@ -222,6 +232,7 @@ class _Asked:
     top: int
     keep: str
     dtype: str | None
+    store: str
     part: tuple[int, int] | None
     bad_limit: float
     extend: bool
@@ -314,7 +325,10 @@ def _writing(folder: Path, part: tuple[int, int] | None) -> Iterator[None]:
             # What a process left behind that was killed.
             for place in (folder, folder / "shards", folder / "failed"):
                 for left in place.glob(".hookviz-*.part"):
-                    left.unlink(missing_ok=True)
+                    if left.is_dir():
+                        shutil.rmtree(left)
+                    else:
+                        left.unlink(missing_ok=True)
         yield
 
 
@@ -331,6 +345,7 @@ def _begin(
         "shard": asked.shard,
         "keep": asked.keep,
         "dtype": asked.dtype,
+        "store": asked.store,
         "top": asked.top,
     }
     items = iter(source) if isinstance(source, Stream) else None
@@ -340,6 +355,7 @@ def _begin(
             rows = source.rows()
             number, found, items = _first_readable(source, rows, items, inputs)
             run = _try_out(model, inputs, found, names)
+            _check_stored(run, asked)
             size = run.input.tensor.shape[-2:]
             tensor = run.input.tensor[0].cpu()
             facts |= {
@@ -374,6 +390,16 @@ def _begin(
                 return _Begun(plan, model, source, inputs, items)
             check_same(folder, there, {"input_sha256": digest_of(tensor)})
     return _Begun(plan, model, source, inputs, items)
+
+
+def _check_stored(run: Run, asked: _Asked) -> None:
+    if asked.store == "zarr" and asked.keep == "whole" and asked.dtype is None:
+        for one in run.activations:
+            if one.tensor.dtype == torch.bfloat16:
+                raise SurveyError(
+                    f"{one.label} gives bfloat16, which zarr does not have.",
+                    remedy="Take dtype='float32', which holds the same values.",
+                )
 
 
 def _read_or_none(source: Source, rows: list[Row], number: int) -> Any:
