@@ -130,7 +130,7 @@ def of(values: np.ndarray, images: np.ndarray, top: int) -> Tally:
     return tally
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_parts_merged_are_the_whole(data: st.DataObject) -> None:
     n, c, p = (data.draw(st.integers(1, most)) for most in (9, 3, 5))

@@ -292,7 +292,7 @@ ACTIONS = st.one_of(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None,
+    max_examples=40, suppress_health_check=list(HealthCheck), database=None,
     derandomize=True,
 )  # fmt: skip
 @given(st.lists(ACTIONS, min_size=1, max_size=12))
