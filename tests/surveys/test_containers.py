@@ -130,14 +130,16 @@ def test_what_holds_images_gives_what_the_folder_gives(
             ]
         assert {hit.path for hit in mine} == {""}
     if kind.startswith(("tar", "parquet")):
-        picture = found.read_image(20)
-        assert picture.image.tobytes() == expected.read_image(20).image.tobytes()
+        picture = found.picture(20)
+        assert picture.image.tobytes() == expected.picture(20).image.tobytes()
         assert begin(data, tmp_path / "out").complete  # the same again
-        with pytest.raises(SurveyError, match="image is 21; the survey has images 0 to 20"):
-            found.read_image(21)
+        with pytest.raises(
+            SurveyError, match="Image 21 is not in the survey: the survey has images 0 to 20"
+        ):
+            found.picture(21)
     else:
-        with pytest.raises(SurveyError, match="The images came from a"):
-            found.read_image(0)
+        with pytest.raises(ImageError, match=r"came from a .*, without a file"):
+            found.picture(0)
 
 
 def test_rows_of_tar_files_are_called_by_file_and_name(
@@ -172,7 +174,7 @@ def test_a_survey_of_tar_files_is_gone_on_with_and_extended(
     with pytest.raises(SurveyError, match=r"'train-008\.tar' was changed after the survey"):
         begin(data, tmp_path / "out")
     with pytest.raises(ImageError, match=r"'train-008\.tar' was changed"):
-        found.read_image(8)
+        found.picture(8)
 
 
 def test_names_in_a_tar_file_open_nothing_and_bad_members_are_reasons(
