@@ -133,9 +133,7 @@ def test_what_holds_images_gives_what_the_folder_gives(
         picture = found.picture(20)
         assert picture.image.tobytes() == expected.picture(20).image.tobytes()
         assert begin(data, tmp_path / "out").complete  # the same again
-        with pytest.raises(
-            SurveyError, match="Image 21 is not in the survey: the survey has images 0 to 20"
-        ):
+        with pytest.raises(SurveyError, match="Image 21 is not in the survey: the survey has"):
             found.picture(21)
     else:
         with pytest.raises(ImageError, match=r"came from a .*, without a file"):
