@@ -18,6 +18,7 @@ from hookviz.cli._compare_command import compare
 from hookviz.cli._errors import SentenceGroup
 from hookviz.cli._explain_command import explain
 from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
+from hookviz.cli._monitor_command import monitor
 from hookviz.cli._setup_commands import doctor, lab, weights
 from hookviz.cli._survey_commands import survey, top
 from hookviz.cli._what_if_commands import sweep, visualize
@@ -34,7 +35,7 @@ def cli() -> None:
 
 for _command in (
     *(lab, models, layers, maps, filters, compare, explain, sweep, visualize, survey, top),
-    *(reproduce, weights, doctor),
+    *(monitor, reproduce, weights, doctor),
 ):
     cli.add_command(_command)
 
