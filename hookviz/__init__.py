@@ -15,7 +15,7 @@ _NAMES = {
     "hookviz.activation": "Activation",
     "hookviz.capture": "Capture FeatureExtractor VerboseExecution clip_gradients list_layers",
     "hookviz.models": "LoadedModel load_model",
-    "hookviz.images": "Picture Preprocessing read_image sample_image",
+    "hookviz.images": "Picture Preprocessing read_frames read_image sample_image",
     "hookviz.render": "feature_grid",
     "hookviz.run": "Run feature_maps filters",
     "hookviz.comparison": "Comparison compare",
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from hookviz.explanation import sweep as sweep
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing
+    from hookviz.images import read_frames as read_frames
     from hookviz.images import read_image as read_image
     from hookviz.images import sample_image as sample_image
     from hookviz.models import LoadedModel as LoadedModel

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
 from hookviz._axes import KnownAxes
+from hookviz._text import names_text
 from hookviz.errors import LayerError, did_you_mean
 
-__all__ = ["Activation", "CallChoice", "Kind", "choose"]
+__all__ = ["Activation", "CallChoice", "Kind", "choose", "no_such_layer"]
 
 Kind = Literal[
     "output", "input", "attention", "output_gradient", "input_gradient", "weight", "attribution",
@@ -110,6 +111,25 @@ class Activation:
         if self.kind != "output":
             parts.append(f" {self.kind.replace('_', ' ')}")
         return "".join(parts)
+
+
+def no_such_layer(layer: object, there: Iterable[str], done: str) -> LayerError:
+    """The sentence for a layer without a record.
+
+    Args:
+        layer: What was asked for.
+        there: The layers that have records.
+        done: What was done with these, for example "captured".
+
+    Examples:
+        >>> print(no_such_layer("cnov1", ["conv1", "fc"], "captured"))
+        Layer 'cnov1' was not captured; captured: 'conv1', 'fc'. Did you mean 'conv1'?
+    """
+    names = list(there)
+    return LayerError(
+        f"Layer {layer!r:.80} was not {done}; {done}: {names_text(names, 8) or 'none'}.",
+        remedy=did_you_mean(str(layer), names) or None,
+    )
 
 
 CallChoice = int | Literal["last", "all"] | None

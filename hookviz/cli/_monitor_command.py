@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._group import cli
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("folder")
 @click.option("-l", "--layer", "layers", multiple=True, help="A watched layer; repeat it.")
 @click.option(

@@ -40,8 +40,8 @@ MAX_INPUT_PIXELS = 64_000_000
 """An input (or the resized image it is cut from) of more pixels is refused or avoided."""
 
 FITS = ("crop", "cover", "pad", "border", "squash", "none")
-_RESAMPLING = {mode.name.lower(): mode for mode in Image.Resampling}
-_RESAMPLING["nearest-exact"] = Image.Resampling.NEAREST
+RESAMPLING = {mode.name.lower(): mode for mode in Image.Resampling}
+RESAMPLING["nearest-exact"] = Image.Resampling.NEAREST
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _OWN_STEPS = "Describe it by hookviz.Preprocessing(resize=…, crop=(height, width), mean=…, std=…)."
 
@@ -95,7 +95,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         for word, value, legal in (
             ("fit", self.fit, FITS),
-            ("interpolation", self.interpolation, tuple(_RESAMPLING)),
+            ("interpolation", self.interpolation, tuple(RESAMPLING)),
         ):
             if value not in legal:
                 raise ImageError(
@@ -368,7 +368,7 @@ class Preprocessing:
     def _fitted(self, image: Image.Image) -> tuple[Image.Image, tuple[int, int, int, int]]:
         """The image resized and cut or framed, and the edges of what is no frame in it."""
         size = self.resized_size(image.size)
-        mode = _RESAMPLING[self.interpolation]
+        mode = RESAMPLING[self.interpolation]
         cuts = self.crop is not None and self.fit in ("crop", "cover")
         left, top = self._offsets(size)
         if size[0] * size[1] > MAX_INPUT_PIXELS and size != image.size:
@@ -454,7 +454,7 @@ class CalledPreprocessing(Preprocessing):
             else the same function without steps, with a mean and std that serve for showing.
         """
         # A preset of torchvision's is read by its class, not by its looks.
-        if self.known and (_preset_kind(self.function) or self._agrees(image, given)):
+        if self.known and (preset_kind(self.function) or self._agrees(image, given)):
             return self
         low, high = 0.0, 255.0
         if given.is_floating_point():
@@ -529,7 +529,7 @@ def _is_processor(kind: Any) -> bool:
     return "ImageProcessingMixin" in names
 
 
-def _preset_kind(thing: Any) -> str:
+def preset_kind(thing: Any) -> str:
     """The class of a preset of torchvision's weights; "" for anything else."""
     kind = type(thing)
     return kind.__name__ if kind.__module__ == "torchvision.transforms._presets" else ""
@@ -539,10 +539,10 @@ def _call(thing: Any, image: Image.Image) -> Any:
     """Calls ``thing`` in the way of its kind."""
     if _is_processor(type(thing)):
         return thing(images=image, return_tensors="pt")
-    if _preset_kind(thing) == "VideoClassification":
+    if preset_kind(thing) == "VideoClassification":
         frame = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
         return thing(frame[None])[:, 0]
-    if _preset_kind(thing) == "OpticalFlow":
+    if preset_kind(thing) == "OpticalFlow":
         return thing(image, image)[0]
     array = np.array(image)
     try:
@@ -616,10 +616,10 @@ def _read(thing: Any) -> Preprocessing | None:
     steps = list(_flat(thing))
     if steps:
         return _from_chain(steps)
-    if not _preset_kind(thing):
+    if not preset_kind(thing):
         return None
     # The preset of optical flow has no attributes; its documentation says [-1, 1].
-    usual = (0.5, 0.5) if _preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
+    usual = (0.5, 0.5) if preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
     crop = getattr(thing, "crop_size", None)
     return Preprocessing(
         resize=_sides(getattr(thing, "resize_size", None)),

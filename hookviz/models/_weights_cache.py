@@ -371,12 +371,7 @@ def is_whole(path: Path, cancelled: Callable[[], bool] | None = None) -> bool:
         return False
 
 
-def fetch_state(
-    url: str,
-    *,
-    progress: bool | Progress = True,
-    cancelled: Callable[[], bool] | None = None,
-) -> Any:
+def fetch_state(url: str, progress: bool | Progress, cancelled: Callable[[], bool] | None) -> Any:
     """The state dict behind a URL, from the cache or downloaded into it.
 
     A file in the cache with a wrong hash is fetched again: resumed where it is only cut off, and

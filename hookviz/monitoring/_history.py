@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hookviz._tables import data_frame
 from hookviz._text import columns, names_text
-from hookviz.errors import HookvizError, LayerError, MonitorError, did_you_mean
+from hookviz.errors import LayerError, MonitorError, did_you_mean
 from hookviz.monitoring._watch import Place
 
 if TYPE_CHECKING:
@@ -316,21 +317,18 @@ class TrainingHistory:
         Raises:
             HookvizError: pandas is not installed.
         """
-        try:
-            import pandas  # noqa: ICN001 - its usual short name would be longer than its use
-        except ImportError as error:
-            raise HookvizError(
-                "pandas is not installed.", remedy="pip install pandas, or use values() or rows()."
-            ) from error
         self._fresh()
         with self._lock:
-            lines = [(place, name, *_arrays(line)) for (place, name), line in self._lines.items()]
-        parts = [
-            pandas.DataFrame({"step": steps, **place._asdict(), "quantity": name, "value": numbers})
-            for place, name, steps, numbers in lines
-        ]
-        heads = ["step", *Place._fields, "quantity", "value"]
-        return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame(columns=heads)
+            lines = [(place, name, _arrays(line)) for (place, name), line in self._lines.items()]
+        counts = [len(steps) for _, _, (steps, _) in lines]
+        found: dict[str, Any] = {"step": _joined([steps for _, _, (steps, _) in lines])}
+        for at, field in enumerate(Place._fields):
+            named = np.array([place[at] for place, _, _ in lines], dtype=object)
+            found[field] = np.repeat(named, counts)
+        names = np.array([name for _, name, _ in lines], dtype=object)
+        found["quantity"] = np.repeat(names, counts)
+        found["value"] = _joined([numbers for _, _, (_, numbers) in lines])
+        return data_frame(found)
 
     # ── showing
 
@@ -495,6 +493,10 @@ _MARKS = {
 
 def _arrays(line: _Line) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return np.array(line.steps, dtype=np.int64), np.array(line.values, dtype=np.float64)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def _label(place: Place, calls: int) -> str:

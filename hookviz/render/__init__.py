@@ -35,6 +35,7 @@ from hookviz.render._draw import (
     fitted,
     page_count,
 )
+from hookviz.render._held import HeldScales, Hold
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
@@ -60,6 +61,8 @@ __all__ = [
     "FigureKind",
     "Flag",
     "GridOptions",
+    "HeldScales",
+    "Hold",
     "SingleChannels",
     "Subject",
     "Visualization",

@@ -23,8 +23,9 @@ from hookviz._meta import without_values
 from hookviz.activation import Activation
 from hookviz.errors import LayerError
 from hookviz.models import LoadedModel, feed
+from hookviz.run._field import watching
 from hookviz.run._filters import layer_weights
-from hookviz.run._point import channel_positions, check_index, read_values, real_values
+from hookviz.run._point import Pointed, check_index, read_values, real_values
 
 if TYPE_CHECKING:
     from hookviz.render import ChannelStatistics, GridOptions
@@ -155,13 +156,10 @@ def _statistics_of(
     return kept[key]
 
 
-def channel_summary(
-    run: Run, activation: Activation, channel: int, options: GridOptions
-) -> ChannelSummary:
+def channel_summary(at: Pointed, channel: int) -> ChannelSummary:
     """See `Run.channel`."""
-    values = read_values(activation.tensor, channel_positions(run, activation, channel, options))
-    height, width = run.input.tensor.shape[-2:]
-    layer = _statistics_of(activation, options, (int(height), int(width)))
+    values = read_values(at.record.tensor, at.positions(channel))
+    layer = _statistics_of(at.record, at.options, at.input_size)
     numbers = {
         "high": layer.high, "mean": layer.mean, "std": np.sqrt(layer.variance),
         "zeros": layer.zeros,
@@ -172,7 +170,7 @@ def channel_summary(
         for name, all_ in numbers.items()
     }
     return ChannelSummary(
-        layer=activation.label,
+        layer=at.record.label,
         channel=int(channel),
         channels=len(layer.high),
         map=values,
@@ -331,25 +329,13 @@ def _followed(model: LoadedModel, tensor: Tensor) -> dict[_Call, tuple[InputSour
             found = [source for version, source in given[id(tensor)][1] if version == now]
             read[name, calls[name]] = found
 
-    def leave(name: str, call: int, out: Any) -> None:
+    def leave(name: str, out: Any) -> None:
         for leaf, tensor in _leaves(out):
             _, sources = given.setdefault(id(tensor), (tensor, []))
-            sources.append((tensor._version, InputSource(name, call, leaf)))  # noqa: SLF001
+            sources.append((tensor._version, InputSource(name, calls[name], leaf)))  # noqa: SLF001
 
-    for name, part in kinds.items():
-        if isinstance(part, torch.jit.ScriptModule):
-            continue  # takes no hooks
-
-        def before(_part: Any, args: Any, name: str = name) -> None:
-            enter(name, args)
-
-        def after(_part: Any, _args: Any, out: Any, name: str = name) -> None:
-            leave(name, calls[name], out)
-
-        part.register_forward_pre_hook(before)
-        part.register_forward_hook(after)
     twin.eval()
-    with torch.no_grad():
+    with watching(twin, enter, leave), torch.no_grad():
         args, kwargs = feed(replace(model, module=twin), torch.empty_like(tensor, device="meta"))
         twin(*args, **kwargs)
     return {at: tuple(_through(sources, read, kinds)) for at, sources in read.items()}

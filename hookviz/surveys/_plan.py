@@ -239,6 +239,7 @@ def extended(plan: Plan, source: Source, *, extend: bool) -> Plan:
             f"The data have {len(new)} images that the survey in {str(plan.folder)!r} lacks: "
             f"{names_text((row.name for row in new), 2)}.",
             remedy="extend=True adds them.",
+            code="new-images",
         )
     added = [source.stamped(row) for row in new]
     sections = [*plan.facts["sections"], len(added)]

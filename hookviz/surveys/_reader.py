@@ -20,13 +20,14 @@ from PIL import Image
 from torch import Tensor
 
 from hookviz._text import names_text
-from hookviz.errors import LayerError, SurveyError, did_you_mean
+from hookviz.errors import ImageError, LayerError, SurveyError, did_you_mean
+from hookviz.images import Picture
 from hookviz.surveys._crops import CROPS, SHOWS, Shows
 from hookviz.surveys._files import read_facts
 from hookviz.surveys._fold import folded, open_tensors, summary_of
 from hookviz.surveys._layout import Layout
 from hookviz.surveys._plan import Plan, numbers_in, read_manifest, read_rows, row_lines
-from hookviz.surveys._sources import Row
+from hookviz.surveys._sources import Files, Row
 from hookviz.surveys._tally import BINS, NOBODY, Tally, bin_edges
 
 if TYPE_CHECKING:
@@ -121,11 +122,48 @@ class LayerStatistics:
         found = np.clip(middle[at], self.min, self.max)
         return np.where(self.count > 0, found, np.nan)
 
+    def equal_bins(
+        self, channel: int, bins: int = 60
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A channel's histogram in steps of one width, as it is drawn.
+
+        Args:
+            channel: From 0.
+            bins: How many.
+
+        Returns:
+            Counts (bins,), each of ``histogram``'s spread evenly over its values, without the
+            zeros; and the steps' edges (bins + 1,), from the smallest value to the largest. Both
+            are empty where there are no two finite values.
+        """
+        low, high = self.min[channel], self.max[channel]
+        if not low < high:
+            return np.zeros(0), np.zeros(0)
+        steps = np.linspace(low, high, bins + 1)
+        return _spread(self.histogram[channel], steps), steps
+
     def __repr__(self) -> str:
         return (
             f"<{self.layer}: {len(self.count)} channels over {self.images} images, "
             f"{int(self.dead.sum())} dead>"
         )
+
+
+def _spread(counts: NDArray[np.int64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts of the bins without that of zero, spread evenly over each, in other steps."""
+    edges = np.sort(bin_edges(), axis=1)
+    found = np.zeros(len(steps) - 1)
+    for at in np.flatnonzero(counts):
+        left, right = edges[at]
+        if at % (BINS // 2) == 0 or not np.isfinite(left):
+            continue
+        left, right = max(left, steps[0]), min(right, steps[-1])
+        if right <= left:  # the smallest or largest value itself
+            found[0 if left <= steps[0] else -1] += counts[at]
+            continue
+        share = np.diff(np.clip((steps - left) / (right - left), 0, 1))
+        found += counts[at] * share
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +220,8 @@ class SurveyFailure:
 class Survey:
     """What a survey found; made by `hookviz.survey` and `hookviz.open_survey`.
 
-    Numbers are read when they are first asked for and kept; tensors are read anew each time.
+    Numbers are read when they are asked for, and those of the last layer are kept; tensors are read
+    anew each time.
 
     Attributes:
         folder: The survey's folder.
@@ -201,6 +240,7 @@ class Survey:
         self._plan = Plan(self.folder, facts, [])
         self._layouts = {layout.label: layout for layout in self._plan.layouts}
         self._numbers = self._plan.shards_there()
+        self._kept: tuple[int, Tally] | None = None
         self.layers = tuple(self._layouts)
         self.complete = self._plan.complete
 
@@ -238,9 +278,36 @@ class Survey:
                 found.append(SurveyFailure(None, f"shard {number}", note["reason"]))
         return tuple(found)
 
-    @cached_property
-    def _tallies(self) -> list[Tally]:
-        return summary_of(self._plan, self._numbers) or folded(self._plan, self._numbers)
+    def picture(self, image: int) -> Picture:
+        """The image itself, read anew from its file.
+
+        Args:
+            image: Its number in the survey.
+
+        Raises:
+            ImageError: Its file is gone, was changed since, or cannot be read; or it came without
+                a file.
+            SurveyError: There is no such image.
+        """
+        if not 0 <= image < sum(self._facts["sections"]):
+            raise SurveyError(f"Image {image} is not in the survey: {self._why_not(image)}.")
+        row, root = self._row(image), self._facts["root"]
+        if self._facts["data"] != Files.kind:
+            raise ImageError(f"Image {image} came from a {self._facts['data']}, without a file.")
+        found: Picture = Files([], root).read(image, row)
+        return found
+
+    def _tally(self, place: int) -> Tally:
+        """The numbers of one layer; the last one's are kept, as a layer takes up to 70 MB."""
+        kept = self._kept
+        if kept is None or kept[0] != place:
+            kept = self._kept = None
+            kept = self._kept = place, self._read_tally(place)
+        return kept[1]
+
+    def _read_tally(self, place: int) -> Tally:
+        there = summary_of(self._plan, self._numbers, [place])
+        return (there or folded(self._plan, self._numbers, [place]))[0]
 
     def _found(self, layer: str) -> tuple[int, Layout]:
         if layer not in self._layouts:
@@ -260,7 +327,7 @@ class Survey:
             LayerError: There is no such layer.
         """
         place, layout = self._found(layer)
-        tally = self._tallies[place]
+        tally = self._tally(place)
         some = tally.count > 0
         nothing = np.nan
 
@@ -305,7 +372,7 @@ class Survey:
         """
         place, layout = self._found(layer)
         channel = self._channel(layer, layout, channel)
-        tally = self._tallies[place]
+        tally = self._tally(place)
         crops = self._crops(place, channel)
         found = []
         for rank in range(tally.high.shape[1])[:count]:
@@ -469,7 +536,8 @@ class Survey:
                 "are over these."
             )
         if self._facts["keep"] != "none" and self._facts["dtype"] == "float16":
-            for layer, tally in zip(self.layers, self._tallies, strict=True):
+            for place, layer in enumerate(self.layers):
+                tally = self._read_tally(place)
                 most = max(float(tally.high[:, 0].max()), -float(tally.low.min()))
                 if 65520 <= most < math.inf:
                     found.append(

@@ -182,7 +182,10 @@ class ShardMaker:
             size //= 2
         fits = f"A batch of {size} fits: batch={size}, in another folder." if size else None
         return SurveyError(
-            f"{error.message.rstrip('.')}, with a batch of {len(images)}.", remedy=fits
+            f"{error.message.rstrip('.')}, with a batch of {len(images)}.",
+            remedy=fits,
+            code="batch-too-large",
+            details={"fits": size},
         )
 
 

@@ -476,6 +476,8 @@ class _Watch:
                 f"{self.bad} of {self._images} images cannot be read so far, more than "
                 f"bad_limit={limit:g} allows; {self._kept()}. The first: {self._first}",
                 remedy="Mend or remove them and take another folder, or allow more.",
+                code="too-many-unreadable",
+                details={"bad": self.bad, "images": self._images, "first": self._first},
             )
 
     def _kept(self) -> str:

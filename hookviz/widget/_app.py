@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
+from hookviz.capture import Edit
 from hookviz.run import Run
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
@@ -25,6 +26,7 @@ class App(Protocol):
     model: Any
     image: Any
     run: Any
+    edits: tuple[Edit, ...]
     device: str
     why_not: str
     auto_run: bool
@@ -40,6 +42,7 @@ class App(Protocol):
     results: Results
     jobs: Worker
     exporting: Any
+    what_if: Any
     lock: threading.RLock
 
     @property
@@ -49,6 +52,7 @@ class App(Protocol):
     @property
     def gallery(self) -> MapGallery: ...
 
+    def cancel(self) -> bool: ...
     def start_run(self, *, anyway: bool = False) -> bool: ...
     def begin(self, state: str, text: str, task: Task, **shown: Any) -> bool: ...
     def set_status(self, text: str, state: str | None = None, **shown: Any) -> None: ...

@@ -274,7 +274,7 @@ class ChannelPage(Panel):
         summaries = [(own.run.image.name, own.run.input, own.summary(channel))]
         try:
             for one in images:
-                again = self.images.activation(one, own.run.model, own.activation, cancelled)
+                again = self.images.activation(one, own.run, own.activation, cancelled)
                 run = replace(own.run, input=one.given, activations=(again,))
                 found_there = run.channel(own.card.layer, channel, **own.where)
                 summaries.append((one.name, one.given, found_there))
@@ -403,6 +403,7 @@ def _facts(own: Shown, channel: int, summary: ChannelSummary) -> dict[str, Any]:
         "cols": own.size[1],
         "image": own.on_image,
         "stale": own.card.stale,
+        "edited": own.card.origin.facts.edits,
         "numbers": [
             ["Minimum", value(summary.low), None],
             ["Maximum", value(summary.high), summary.ranks["high"]],

@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Remember whether a test failed: its fixtures then keep what helps to find out why."""
     report = yield
+    if report.when == "setup":  # the second try begins anew
+        item.stash[FAILURE] = ""
     if report.failed:
         item.stash[FAILURE] = report.longreprtext
     return report
@@ -108,6 +110,7 @@ def lab(
     page: Any, lab_server: LabServer, request: pytest.FixtureRequest, journey_name: str
 ) -> Iterator[Lab]:
     """A driver on an empty page. At the end: no console error, and the kernel is gone."""
+    lab_server.forget_theme()  # of a journey that ended in the dark
     lab = Lab(page, lab_server, ARTEFACTS)
     yield lab
     errors = lab.console_errors()

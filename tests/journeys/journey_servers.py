@@ -215,6 +215,11 @@ class LabServer(Server):
             "--LabApp.news_url=",
         ]
 
+    def forget_theme(self) -> None:
+        """Go back to the light theme, which the server remembers otherwise."""
+        themes = self.home / "settings" / "@jupyterlab" / "apputils-extension"
+        (themes / "themes.jupyterlab-settings").unlink(missing_ok=True)
+
     def notebook_url(self, name: str) -> str:
         return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
 

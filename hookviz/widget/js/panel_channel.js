@@ -3,31 +3,13 @@
 // Reads the traits shown, places, inputs, earlier, sent; pictures arrive by message. What the
 // pointer is on is found and asked for by pointing.js, which takes this map for one of the maps.
 import "./panel_channel.css";
+import { histogram } from "./histogram.js";
 import { button, Cleanup, debounce, focused, h, icon, isDark, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
 import { answerText, fieldText, shownNumber } from "./wording.js";
 import { moved, same, showing, wheeled, WHOLE, zoomed } from "./zoom.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 /** Pixels of the page that one activation gets at most. */
 const LARGEST_CELL = 48;
-
-/** @param {string} name @param {Record<string, string | number>} attributes */
-function svg(name, attributes) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
-  return element;
-}
-
-/**
- * Where a value stands between the ends of a histogram, 0 to 1; null for none.
- * @param {string | undefined} value as Python writes it
- * @param {number[]} ends
- */
-export function markAt(value, ends) {
-  const number = Number(value || NaN);
-  if (!Number.isFinite(number) || ends.length !== 2 || !(ends[0] < ends[1])) return null;
-  return Math.max(0, Math.min(1, (number - ends[0]) / (ends[1] - ends[0])));
-}
 
 /** The map in its frame, with its photo under it. @param {Cleanup} cleanup @param {import("./kit.js").Model} model */
 function mapView(cleanup, model) {
@@ -154,37 +136,18 @@ function mapView(cleanup, model) {
   };
 }
 
-/** Counts as bars, with a mark at a value. @param {import("./kit.js").Model} model */
+/** The channel's values as bars, with a mark at the one under the pointer. @param {import("./kit.js").Model} model */
 function histogramView(model) {
-  const [wide, high] = [256, 72];
-  const picture = /** @type {SVGElement} */ (svg("svg", { viewBox: `0 0 ${wide} ${high}`, class: "hv-histogram", preserveAspectRatio: "none", role: "img", "data-hv": "channel-histogram" }));
-  const bars = svg("path", { class: "hv-histogram-bars" });
-  const mark = svg("path", { class: "hv-histogram-mark" });
-  picture.append(bars, mark);
-  const low = h("span");
-  const high_ = h("span");
-  const box = h("div", {}, h("h5", {}, "Values ", h("span", { class: "hv-dim" }, "logarithmic count")), picture, h("div", { class: "hv-histogram-ends hv-dim hv-note" }, low, high_));
+  const view = histogram("channel-histogram");
+  const box = h("div", {}, h("h5", {}, "Values ", h("span", { class: "hv-dim" }, "logarithmic count")), view.box);
   return {
     box,
     show() {
       const { counts = [], ends = [] } = model.get("shown") ?? {};
       box.hidden = !counts.length;
-      const tallest = Math.log1p(Math.max(1, ...counts));
-      bars.setAttribute("d", counts.map((/** @type {number} */ count, /** @type {number} */ i) => {
-        const tall = (Math.log1p(count) / tallest) * (high - 2);
-        return count ? `M${(i * wide) / counts.length} ${high}v${-Math.max(1, tall)}h${wide / counts.length}V${high}z` : "";
-      }).join(""));
-      setText(low, numberText(ends[0]));
-      setText(high_, numberText(ends[1]));
-      picture.setAttribute("aria-label", counts.length ? `Histogram of ${counts.length} parts from ${numberText(ends[0])} to ${numberText(ends[1])}; the largest holds ${Math.max(...counts)} values` : "");
-      this.mark(undefined);
+      view.show(counts, ends);
     },
-    /** @param {string | undefined} value */
-    mark(value) {
-      const at = markAt(value, model.get("shown")?.ends ?? []);
-      mark.setAttribute("d", at === null ? "" : `M${(at * wide).toFixed(2)} 0V${high}`);
-      setAttribute(picture, "data-mark", at === null ? null : String(value));
-    },
+    mark: view.mark,
   };
 }
 
@@ -218,6 +181,7 @@ export function renderChannel({ model, el }) {
   const empty = h("p", { class: "hv-dim" }, "Double-click a map, or press c on it, to see its channel here.");
   const title = h("h4", { hv: "channel-title" });
   const stale = h("span", { class: "hv-badge hv-warn", title: "From an earlier image, model or preprocessing. Run again." }, "stale");
+  const edited = h("span", { class: "hv-badge hv-warn" }, "edited");
   const step = (/** @type {number} */ by) => model.send({ type: "step", by });
   const previous = button("channel-previous", () => step(-1), { class: "hv-quiet", label: "Previous channel (Page Up)" }, icon("left"));
   const next = button("channel-next", () => step(1), { class: "hv-quiet", label: "Next channel (Page Down)" }, icon("chevron"));
@@ -228,7 +192,7 @@ export function renderChannel({ model, el }) {
   } });
   const of = h("span", { class: "hv-dim hv-nowrap" });
   const inGallery = button("channel-gallery", () => model.send({ type: "gallery" }), { class: "hv-link" }, "Show in gallery");
-  const head = h("div", { class: "hv-channel-head" }, title, stale, h("span", { class: "hv-pager", role: "group", "aria-label": "Channels" }, previous, number, of, next), inGallery);
+  const head = h("div", { class: "hv-channel-head" }, title, stale, edited, h("span", { class: "hv-pager", role: "group", "aria-label": "Channels" }, previous, number, of, next), inGallery);
   const numbers = h("table", { hv: "channel-numbers", class: "hv-channel-numbers" });
   const places = h("ul", { hv: "channel-places", class: "hv-channel-places" });
   const placesBox = h("div", {}, h("h5", {}, "Strongest places ", h("span", { class: "hv-dim" }, "what each sees of the photo; stripes lie beyond it")), places);
@@ -255,6 +219,8 @@ export function renderChannel({ model, el }) {
     if (!has) return;
     setText(title, `${shown.label} ${shown.type}`);
     stale.hidden = !shown.stale;
+    edited.hidden = !shown.edited;
+    edited.title = shown.edited ?? "";
     root.classList.toggle("hv-stale", shown.stale);
     number.max = String(shown.of - 1);
     number.value = String(shown.channel);
