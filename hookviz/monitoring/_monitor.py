@@ -31,8 +31,8 @@ from hookviz.monitoring._history import (
 )
 from hookviz.monitoring._parameters import Parameters
 from hookviz.monitoring._probe import Probe, chosen_to_draw
-from hookviz.monitoring._statistics import Tally
-from hookviz.monitoring._watch import Place, Watch
+from hookviz.monitoring._statistics import Moments
+from hookviz.monitoring._watch import LayerWatch, Place
 
 OnAlert: TypeAlias = Literal["warn", "record", "raise"] | Callable[[Alert], object]
 
@@ -108,7 +108,7 @@ class Monitor(TrainingHistory, StaysHere):
         )
         self._every, self._stats_every, self._on_alert = every, stats_every, on_alert
         self._out, self._resume = out, resume
-        self._watch = Watch(self._model, self._watched)
+        self._watch = LayerWatch(self._model, self._watched)
         self._parameters = Parameters(self._watched, updates=updates)
         self._alarm = Alarm(self.facts["types"], stats_every)
         self._folder: Folder | None = None
@@ -254,7 +254,7 @@ class Monitor(TrainingHistory, StaysHere):
         if tallies := self._watch.take():
             self._keep_alerts(list(self._alarm.of_step(self._step + 1, tallies, {}, lambda: ())))
 
-    def _say_unseen(self, tallies: Mapping[Place, Tally], numbers: Mapping[str, Any]) -> None:
+    def _say_unseen(self, tallies: Mapping[Place, Moments], numbers: Mapping[str, Any]) -> None:
         seen = {place.layer for place in tallies}
         for name in self._watched:
             if name in seen:

@@ -19,7 +19,7 @@ from torch import nn
 
 from hookviz._text import error_text
 from hookviz.capture import backward_is_running, leaves, set_forward_hook, set_pre_hook
-from hookviz.monitoring._statistics import CannotMeasure, Measured, Meter, Tally, from_device
+from hookviz.monitoring._statistics import CannotMeasure, Measured, Meter, Moments, from_device
 
 
 class Place(NamedTuple):
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     leaf: str = ""
 
 
-class _Here(threading.local):
+class _OfThread(threading.local):
     """Of one thread: what its forward of the model is, and the calls counted in it."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _Here(threading.local):
         self.step = -1
 
 
-class Watch:
+class LayerWatch:
     """The hooks of a monitor.
 
     Args:
@@ -61,7 +61,7 @@ class Watch:
         self.active = False
         self.unseen: dict[str, str] = {}
         self._root, self._layers = root, dict(layers)
-        self._meter, self._here = Meter(), _Here()
+        self._meter, self._here = Meter(), _OfThread()
         self._found: dict[Place, list[Measured]] = {}
         self._step = 0
         self._undo: list[Callable[[], None]] = []
@@ -120,15 +120,15 @@ class Watch:
 
         return hook
 
-    def take(self) -> dict[Place, Tally]:
+    def take(self) -> dict[Place, Moments]:
         """What was measured since the last time, in order of execution; one transfer a device."""
         places = [(place, one) for place, ones in self._found.items() for one in ones]
         self._found.clear()
         self._step += 1
-        tallies: dict[Place, Tally] = {}
+        tallies: dict[Place, Moments] = {}
         numbers = from_device([one.packed for _, one in places])
         for (place, one), of_it in zip(places, numbers, strict=True):
-            tallies.setdefault(place, Tally()).add(one.tally(of_it))
+            tallies.setdefault(place, Moments()).add(one.tally(of_it))
         return tallies
 
 
