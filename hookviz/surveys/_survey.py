@@ -173,9 +173,7 @@ def survey(
     _choice("engine", engine, _ENGINES)
     own = model_from(model) if isinstance(model, str) else None
     function = str(model) if own is not None else None
-    loaded = loaded_model(model if own is None else own, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model if own is None else own, weights, device, preprocess)
     names = list(dict.fromkeys(select_layers(loaded.module, layers).values()))
     source = find_source(data)
     if engine == "ray":
