@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hookviz._text import names_text
 from hookviz.monitoring._history import Alert
 from hookviz.monitoring._parameters import Fault
-from hookviz.monitoring._statistics import Moments
+from hookviz.monitoring._statistics import OutputNumbers
 from hookviz.monitoring._watch import Place
 
 DEAD = 0.5
@@ -34,7 +34,7 @@ class Alarm:
     def of_step(
         self,
         step: int,
-        tallies: Mapping[Place, Moments],
+        tallies: Mapping[Place, OutputNumbers],
         numbers: Mapping[str, Mapping[str, float]],
         faults: Callable[[], Iterable[Fault]],
     ) -> Iterator[Alert]:
@@ -71,14 +71,14 @@ class Alarm:
         self._said.add(what)
         return new
 
-    def _named(self, place: Place, tallies: Mapping[Place, Moments]) -> str:
+    def _named(self, place: Place, tallies: Mapping[Place, OutputNumbers]) -> str:
         kind = self._types.get(place.layer, "")
         name = f"layer '{place.layer}' ({kind})" if place.layer else f"the model ({kind})"
         leaf = f", output [{place.leaf}]" if place.leaf else ""
         calls = max(p.call for p in tallies if p.layer == place.layer)
         return name + leaf + (f", call {place.call} of {calls}" if calls > 1 else "")
 
-    def _output(self, step: int, place: Place, tallies: Mapping[Place, Moments]) -> Alert:
+    def _output(self, step: int, place: Place, tallies: Mapping[Place, OutputNumbers]) -> Alert:
         tally = tallies[place]
         first = next(iter(tallies)) == place
         order = (
@@ -97,7 +97,7 @@ class Alarm:
         self,
         step: int,
         found: list[Fault],
-        tallies: Mapping[Place, Moments],
+        tallies: Mapping[Place, OutputNumbers],
         numbers: Mapping[str, Mapping[str, float]],
     ) -> Alert:
         # The backward goes the other way, so the layer that ran last is where it arose.
@@ -116,7 +116,7 @@ class Alarm:
         )
         return Alert(step, kind, at.layer, 0, text)
 
-    def _dead(self, step: int, tallies: Mapping[Place, Moments]) -> Iterator[Alert]:
+    def _dead(self, step: int, tallies: Mapping[Place, OutputNumbers]) -> Iterator[Alert]:
         new: list[Place] = []
         for place, tally in tallies.items():
             since = self._dying.setdefault(place, [])

@@ -31,7 +31,7 @@ from hookviz.monitoring._history import (
 )
 from hookviz.monitoring._parameters import Parameters
 from hookviz.monitoring._probe import Probe, chosen_to_draw
-from hookviz.monitoring._statistics import Moments
+from hookviz.monitoring._statistics import OutputNumbers
 from hookviz.monitoring._watch import LayerWatch, Place
 
 OnAlert: TypeAlias = Literal["warn", "record", "raise"] | Callable[[Alert], object]
@@ -254,7 +254,9 @@ class Monitor(TrainingHistory, StaysHere):
         if tallies := self._watch.take():
             self._keep_alerts(list(self._alarm.of_step(self._step + 1, tallies, {}, lambda: ())))
 
-    def _say_unseen(self, tallies: Mapping[Place, Moments], numbers: Mapping[str, Any]) -> None:
+    def _say_unseen(
+        self, tallies: Mapping[Place, OutputNumbers], numbers: Mapping[str, Any]
+    ) -> None:
         seen = {place.layer for place in tallies}
         for name in self._watched:
             if name in seen:

@@ -29,7 +29,7 @@ _NUMBERS = 7
 
 
 @dataclass
-class Moments:
+class OutputNumbers:
     """Numbers of the finite values of one or several tensors.
 
     Attributes:
@@ -56,7 +56,7 @@ class Moments:
     total: int = 0
     by_channel: bool = False
 
-    def add(self, other: Moments) -> None:
+    def add(self, other: OutputNumbers) -> None:
         """Counts another one in, exactly as if their values were of one tensor."""
         count = self.count + other.count
         if other.count:
@@ -102,7 +102,7 @@ class Measured:
     """Numbers of one tensor, on its device still.
 
     Attributes:
-        packed: (7 + C,) floating point: what `Moments` has, in its order.
+        packed: (7 + C,) floating point: what `OutputNumbers` has, in its order.
         total: Values of the tensor.
         by_channel: Whether the zeros are counted by channel.
     """
@@ -111,11 +111,13 @@ class Measured:
     total: int
     by_channel: bool
 
-    def tally(self, numbers: list[float]) -> Moments:
+    def tally(self, numbers: list[float]) -> OutputNumbers:
         """The tally of the packed numbers, once they are here."""
         zeros = np.array(numbers[_NUMBERS:])
         count, mean, m2, low, high, nan, inf = numbers[:_NUMBERS]
-        return Moments(count, mean, m2, low, high, nan, inf, zeros, self.total, self.by_channel)
+        return OutputNumbers(
+            count, mean, m2, low, high, nan, inf, zeros, self.total, self.by_channel
+        )
 
 
 class CannotMeasure(Exception):  # noqa: N818 - becomes a reason
@@ -178,7 +180,7 @@ class Meter:
         if not (x.is_contiguous() or _channels_last(x)):
             x = x.contiguous()
         step = max(1, _PIECE * len(x) // x.numel())
-        found, zeros = Moments(), None
+        found, zeros = OutputNumbers(), None
         for piece in torch.split(x, step):
             count = piece.numel()
             buffer = self._scratch.like(piece, dtype, 0)
@@ -194,7 +196,7 @@ class Meter:
             m2 = torch.mul(buffer, buffer, out=buffer).sum().item()
             if not math.isfinite(m2):
                 return None
-            part = Moments(count, mean, m2, low, high, total=count)
+            part = OutputNumbers(count, mean, m2, low, high, total=count)
             torch.eq(values, 0, out=buffer)
             here = _by_channel(buffer, axis)
             zeros = here if zeros is None else zeros + here

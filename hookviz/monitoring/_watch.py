@@ -19,7 +19,13 @@ from torch import nn
 
 from hookviz._text import error_text
 from hookviz.capture import backward_is_running, leaves, set_forward_hook, set_pre_hook
-from hookviz.monitoring._statistics import CannotMeasure, Measured, Meter, Moments, from_device
+from hookviz.monitoring._statistics import (
+    CannotMeasure,
+    Measured,
+    Meter,
+    OutputNumbers,
+    from_device,
+)
 
 
 class Place(NamedTuple):
@@ -120,15 +126,15 @@ class LayerWatch:
 
         return hook
 
-    def take(self) -> dict[Place, Moments]:
+    def take(self) -> dict[Place, OutputNumbers]:
         """What was measured since the last time, in order of execution; one transfer a device."""
         places = [(place, one) for place, ones in self._found.items() for one in ones]
         self._found.clear()
         self._step += 1
-        tallies: dict[Place, Moments] = {}
+        tallies: dict[Place, OutputNumbers] = {}
         numbers = from_device([one.packed for _, one in places])
         for (place, one), of_it in zip(places, numbers, strict=True):
-            tallies.setdefault(place, Moments()).add(one.tally(of_it))
+            tallies.setdefault(place, OutputNumbers()).add(one.tally(of_it))
         return tallies
 
 

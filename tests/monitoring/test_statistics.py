@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hookviz.monitoring._statistics import Meter, Moments, _on_its_device, channel_axis
+from hookviz.monitoring._statistics import Meter, OutputNumbers, _on_its_device, channel_axis
 
 
-def tally(x: Tensor, module_type: str = "Conv2d") -> Moments:
+def tally(x: Tensor, module_type: str = "Conv2d") -> OutputNumbers:
     measured = Meter().measure(x, module_type)
     return measured.tally(measured.packed.tolist())
 
 
-def check(found: Moments, x: Tensor, axis: int | None, rel: float = 1e-6) -> None:
+def check(found: OutputNumbers, x: Tensor, axis: int | None, rel: float = 1e-6) -> None:
     values = x.detach().double().numpy()
     finite = values[np.isfinite(values)]
     numbers = found.numbers()
@@ -108,7 +108,7 @@ def test_integers_and_booleans() -> None:
 @given(st.lists(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=6), min_size=1))
 @settings(max_examples=50, deadline=None)
 def test_tallies_join_as_if_of_one_tensor(parts: list[list[float]]) -> None:
-    whole = Moments()
+    whole = OutputNumbers()
     for part in parts:
         whole.add(tally(torch.tensor(part), ""))
     values = np.array([number for part in parts for number in part])
