@@ -15,12 +15,13 @@ _NAMES = {
     "hookviz.activation": "Activation",
     "hookviz.capture": "Capture FeatureExtractor VerboseExecution clip_gradients list_layers",
     "hookviz.models": "LoadedModel load_model",
-    "hookviz.images": "Picture Preprocessing read_image sample_image",
+    "hookviz.images": "Picture Preprocessing read_frames read_image sample_image",
     "hookviz.render": "feature_grid",
     "hookviz.run": "Run feature_maps filters",
     "hookviz.comparison": "Comparison compare",
     "hookviz.surveys": "Survey open_survey survey",
     "hookviz.explanation": "Explanation explain feature_visualization sweep",
+    "hookviz.monitoring": "Monitor monitor open_monitor",
     "hookviz.errors": "HookvizError",
     "hookviz._reproduce": "reproduce",
     "hookviz.widget": "explore",
@@ -44,10 +45,14 @@ if TYPE_CHECKING:
     from hookviz.explanation import sweep as sweep
     from hookviz.images import Picture as Picture
     from hookviz.images import Preprocessing as Preprocessing
+    from hookviz.images import read_frames as read_frames
     from hookviz.images import read_image as read_image
     from hookviz.images import sample_image as sample_image
     from hookviz.models import LoadedModel as LoadedModel
     from hookviz.models import load_model as load_model
+    from hookviz.monitoring import Monitor as Monitor
+    from hookviz.monitoring import monitor as monitor
+    from hookviz.monitoring import open_monitor as open_monitor
     from hookviz.render import feature_grid as feature_grid
     from hookviz.run import Run as Run
     from hookviz.run import feature_maps as feature_maps

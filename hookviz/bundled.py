@@ -10,10 +10,13 @@ from pathlib import Path
 
 from hookviz.errors import HookvizError
 
-__all__ = ["SAMPLE_IMAGES", "bundled_file"]
+__all__ = ["SAMPLE_CLIP", "SAMPLE_IMAGES", "bundled_file"]
 
 SAMPLE_IMAGES = ("chelsea.png", "coffee.png", "astronaut.png")
 """Names of the photos that ship with hookviz, all free of rights (see assets/README.md)."""
+
+SAMPLE_CLIP = "clip.webp"
+"""Name of the animation that ships with hookviz."""
 
 
 def bundled_file(folder: str, name: str) -> Path:

@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # CI tries the same examples every time, so that a change is judged by what it changed; at a desk
-# every run tries new ones.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# every run tries new ones. No test asserts a time, and a busy machine is none of its business.
+settings.register_profile(
+    "hookviz",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("hookviz")
 
 # Workers side by side (pytest-xdist) share the cores; torch, which is imported after this, would
 # otherwise start a thread a core in each of them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hookviz.export._facts import RunFacts, read_png_facts
 from hookviz.export._figures import draw_activation
 from hookviz.export._folder import disk_error, whole_file, zip_export
+from hookviz.export._frames import FrameExport, FrameForm
 from hookviz.export._part import Export, ExportPart, Task, ValueFormat
 from hookviz.export._parts import chosen_parts
 from hookviz.export._reproduce import Reproduction, kinds_in, reproduce_png
@@ -29,6 +30,8 @@ __all__ = [
     "ExportPart",
     "ExportResult",
     "ExportStopped",
+    "FrameExport",
+    "FrameForm",
     "Reproduction",
     "RunFacts",
     "SavedExport",

@@ -86,7 +86,7 @@ def draw_activation(facts: RunFacts, activation: Activation, options: GridOption
     )
 
 
-def _opaque(pixels: Pixels) -> Pixels:
+def opaque(pixels: Pixels) -> Pixels:
     """(H, W, 3) where every pixel is opaque, else (H, W, 4) unchanged."""
     if pixels.shape[2] == 4 and bool((pixels[..., 3] == 255).all()):
         return np.ascontiguousarray(pixels[..., :3])
@@ -103,7 +103,7 @@ def grid_page(facts: RunFacts, activation: Activation, options: GridOptions) -> 
         RenderError: The activation cannot be drawn in that way.
     """
     drawing = draw_activation(facts, activation, options)
-    return _opaque(drawing.pixels()), grid_texts(facts, activation, options, drawing)
+    return opaque(drawing.pixels()), grid_texts(facts, activation, options, drawing)
 
 
 def grid_texts(
@@ -235,7 +235,7 @@ def contact_page(
     record = FileRecord("contact", tuple(keys), options.to_json(), page=page)
     texts = run_texts(facts) | view_texts(options) | {"page": where}
     texts |= {"order": options.order} | _page_texts(options) | record.texts()
-    return _opaque(np.asarray(sheet)), texts | _shared_texts(activations)
+    return opaque(np.asarray(sheet)), texts | _shared_texts(activations)
 
 
 def _shared_texts(activations: Sequence[Activation]) -> dict[str, str]:

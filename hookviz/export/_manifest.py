@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hookviz.activation import Activation
-from hookviz.export._facts import UNTRAINED, base_name, hidden_paths, number_text, utc_text
+from hookviz.export._facts import (
+    UNTRAINED,
+    RunFacts,
+    base_name,
+    hidden_paths,
+    number_text,
+    utc_text,
+)
 from hookviz.export._part import Export, Item
 from hookviz.render import Extents, SingleChannels, moments
 
@@ -111,8 +118,23 @@ def manifest_of(export: Export, stopped: str = "") -> bytes:
         export: What was asked for, and what became of it.
         stopped: Why it ended before its end; "" where it is complete.
     """
-    facts = export.facts
-    manifest = {
+    manifest = run_entries(export.facts, stopped) | {
+        "what": sorted(part.name for part in export.parts),
+        "options": json.loads(export.options.to_json()),
+        "own_options": {
+            label: json.loads(options.to_json()) for label, options in export.own_options.items()
+        },
+        "missing": {name: str(reason) for name, reason in export.facts.missing.items()},
+        "files": sorted(path.name for path in export.folder.finished),
+        "layers": export.entries,
+        "notes": export.notes,
+    }
+    return json_bytes(manifest)
+
+
+def run_entries(facts: RunFacts, stopped: str = "") -> dict[str, Any]:
+    """What every manifest says of the run, and whether it is complete."""
+    return {
         "schema": SCHEMA,
         "complete": not stopped,
         "stopped": stopped,
@@ -136,14 +158,9 @@ def manifest_of(export: Export, stopped: str = "") -> bytes:
         "device": facts.device,
         "edits": facts.edits,
         "edits_record": facts.edits_record,
-        "what": sorted(part.name for part in export.parts),
-        "options": json.loads(export.options.to_json()),
-        "own_options": {
-            label: json.loads(options.to_json()) for label, options in export.own_options.items()
-        },
-        "missing": {name: str(reason) for name, reason in facts.missing.items()},
-        "files": sorted(path.name for path in export.folder.finished),
-        "layers": export.entries,
-        "notes": export.notes,
     }
+
+
+def json_bytes(manifest: Any) -> bytes:
+    """Strict JSON in ASCII, ending with a line break."""
     return (json.dumps(_strict(manifest), indent=2, allow_nan=False) + "\n").encode("ascii")

@@ -399,6 +399,7 @@ def _run_facts(facts: RunFacts) -> list[tuple[str, str]]:
         ("Image", texts.get("image")),
         ("Image SHA-256", texts.get("image_sha256")),
         ("Preprocessing", texts.get("preprocessing")),
+        ("Edited", texts.get("edits")),
         ("Device", f"{facts.device}, {facts.dtype}"),
         ("Run", texts.get("time")),
         ("Versions", f"hookviz {facts.hookviz_version}, torch {facts.torch_version}"),

@@ -7,6 +7,7 @@ Must not know: models, hooks, figures, widgets.
 from __future__ import annotations
 
 from hookviz.images._formats import FileKind, file_kind
+from hookviz.images._frames import Frames, are_images, frames_in, read_frames, sample_frames
 from hookviz.images._limits import MAX_BYTES
 from hookviz.images._network_input import NetworkInput, network_input
 from hookviz.images._picture import Picture, clean_name
@@ -18,13 +19,18 @@ __all__ = [
     "MAX_BYTES",
     "Box",
     "FileKind",
+    "Frames",
     "NetworkInput",
     "Picture",
     "Preprocessing",
+    "are_images",
     "clean_name",
     "file_kind",
+    "frames_in",
     "network_input",
+    "read_frames",
     "read_image",
+    "sample_frames",
     "sample_image",
     "sample_images",
     "source_box",

@@ -44,20 +44,20 @@ _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
 
 
-class _TooLong(Exception):  # noqa: N818 - passes through Pillow, never seen outside
-    pass
-
-
 class _TimedBytes(io.BytesIO):
     """Bytes whose every read looks at the clock: a decoder that goes on for ever is ended."""
 
-    def __init__(self, data: bytes, seconds: float) -> None:
+    def __init__(self, data: bytes) -> None:
         super().__init__(data)
-        self._until = time.thread_time() + seconds
+        self.begin()
+
+    def begin(self) -> None:
+        """Sets the clock to zero; it is that of the thread that calls this."""
+        self._until = time.thread_time() + MAX_SECONDS
 
     def read(self, size: int | None = -1, /) -> bytes:
         if time.thread_time() > self._until:
-            raise _TooLong
+            raise Refused(f"that takes more than {MAX_SECONDS:g} seconds to decode", _SMALLER)
         return super().read(size)
 
 
@@ -111,9 +111,6 @@ def refusing(name: str, words: str) -> Iterator[None]:
         raise  # Warning: the user's filters made an error of it, see `warnings_as_notes`
     except Refused as refused:
         reason, remedy = str(refused), refused.remedy
-    except _TooLong:
-        reason = f"that takes more than {MAX_SECONDS:g} seconds to decode"
-        remedy = _SMALLER
     except Image.DecompressionBombError:
         reason, remedy = "of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows", _SMALLER
     except MemoryError:
@@ -150,16 +147,41 @@ def warnings_as_notes(read: Callable[[], Picture]) -> Picture:
 
 def _opened(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Facts]:
     """The first frame, loaded."""
+    image, facts, _ = _unloaded(data, pillow, max_pixels)
+    image.load()
+    return image, facts
+
+
+def _unloaded(data: bytes, pillow: str, max_pixels: int) -> tuple[Image.Image, Facts, _TimedBytes]:
     if pillow not in Image.OPEN:
         Image.init()
+    stream = _TimedBytes(data)
     # The plugin itself: Image.open() warns of sizes that are checked here anyhow.
-    image = Image.OPEN[pillow][0](_TimedBytes(data, MAX_SECONDS), "")
+    image = Image.OPEN[pillow][0](stream, "")
     facts = check_opened(image, data, max_pixels)
     bomb = 2 * (Image.MAX_IMAGE_PIXELS or max_pixels)
     if facts.size[0] * facts.size[1] > bomb:
         raise Image.DecompressionBombError
-    image.load()
-    return image, facts
+    return image, facts, stream
+
+
+def open_frames(
+    data: bytes, pillow: str, max_pixels: int
+) -> tuple[Image.Image, int, Callable[[], None]]:
+    """An animation, nothing decoded yet; whatever it raises, `refusing` makes a sentence of.
+
+    Args:
+        data: The whole file.
+        pillow: Pillow's name of the format.
+        max_pixels: Most pixels of a frame.
+
+    Returns:
+        Pillow's image; bits per sample; what to call before a frame is decoded, as each has
+        MAX_SECONDS.
+    """
+    check_contents(data, pillow, max_pixels, every_frame=True)
+    image, facts, stream = _unloaded(data, pillow, max_pixels)
+    return image, facts.bits, stream.begin
 
 
 def _heif(data: bytes, _pillow: str, max_pixels: int) -> tuple[Image.Image, Facts]:

@@ -90,13 +90,14 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
         )
 
 
-def check_contents(data: bytes, pillow: str, max_pixels: int) -> int:
+def check_contents(data: bytes, pillow: str, max_pixels: int, *, every_frame: bool = False) -> int:
     """Looks for sizes that Pillow sees while it decodes only.
 
     Args:
         data: The whole file.
         pillow: Pillow's name of the format.
         max_pixels: Most pixels of an image.
+        every_frame: Look at all frames, not at the first alone; all are counted then.
 
     Returns:
         The number of frames, at most one more than MAX_FRAMES_COUNTED; 0: left to Pillow.
@@ -112,7 +113,7 @@ def check_contents(data: bytes, pillow: str, max_pixels: int) -> int:
         check_size((next(sides), next(sides)), max_pixels)
     elif pillow == "TIFF" and (entries := _tiff_entries(data)) > 2_000_000:
         raise Refused(f"with {entries:,} entries in its directory, which is too much work")
-    return _gif(data, max_pixels) if pillow == "GIF" else 0
+    return _gif(data, max_pixels, every_frame=every_frame) if pillow == "GIF" else 0
 
 
 def check_opened(image: Image.Image, data: bytes, max_pixels: int) -> Facts:
@@ -182,19 +183,19 @@ def _tiff(image: Any, data: bytes, max_pixels: int) -> Facts:
     return Facts(size, bits, first(262, 0) == 0 and bits > 8, first(274, 1))
 
 
-def _gif(data: bytes, max_pixels: int) -> int:
-    """Checks the sizes of screen and first frame and counts the frames."""
+def _gif(data: bytes, max_pixels: int, *, every_frame: bool) -> int:
+    """Checks the sizes of the screen and of the first or all frames, and counts the frames."""
     size = struct.unpack_from("<HH", data, 6)
     if size[0] and size[1]:
         check_size(size, max_pixels)
     frames = 0
     place = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
-    while place < len(data) and frames <= MAX_FRAMES_COUNTED:
+    while place < len(data) and (every_frame or frames <= MAX_FRAMES_COUNTED):
         if data[place] == 0x2C:
             frames += 1
             # A frame may be larger than the screen; Pillow then enlarges the image.
             left, top, width, height = struct.unpack_from("<HHHH", data, place + 1)
-            if frames == 1:
+            if frames == 1 or every_frame:
                 check_size((max(left + width, 1), max(top + height, 1)), max_pixels)
             packed = data[place + 9]
             place += 10 + (3 << (packed & 7) + 1 if packed & 0x80 else 0) + 1

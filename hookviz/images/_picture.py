@@ -30,6 +30,8 @@ class Picture:
         path: Absolute path of the file that was read; "" where it came without one.
         data: The source's bytes where they came without a path (an upload), so that it can be read
             again; b"" for files, PIL images, arrays and tensors.
+        number: Which frame of an animation or of a camera it is, from 0; None where it is none.
+        seconds: When that frame is shown, from the first one on; None likewise.
     """
 
     image: Image.Image
@@ -40,6 +42,8 @@ class Picture:
     notes: tuple[str, ...] = ()
     path: str = ""
     data: bytes = field(default=b"", repr=False)
+    number: int | None = None
+    seconds: float | None = None
 
     @property
     def size(self) -> tuple[int, int]:

@@ -82,23 +82,33 @@ def read_image(
         ...
         hookviz.errors.ImageError: 'paper.png' cannot be read: it is a PDF document. ...
     """
-    for word, limit in (("max_bytes", max_bytes), ("max_pixels", max_pixels)):
-        if not isinstance(limit, int) or limit < 1:
-            raise ImageError(f"{word}={limit!r} is not a limit; give a whole number from 1 up.")
+    check_limits(max_bytes=max_bytes, max_pixels=max_pixels)
     if isinstance(source, Picture):
         return source if name is None else replace(source, name=clean_name(name))
     if isinstance(source, (torch.Tensor, np.ndarray, np.generic)):
         return _from_array(source, name, layout, max_pixels)
     if isinstance(source, Image.Image):
         return warnings_as_notes(lambda: _from_image(source, name, max_pixels))
-    data, label = _bytes_of(source, name, max_bytes)
+    data, label = bytes_of(source, name, max_bytes)
     picture = warnings_as_notes(lambda: _from_bytes(data, label, max_pixels))
     if isinstance(source, (str, os.PathLike)):
         return replace(picture, path=str(_path(os.fspath(source)).absolute()))
     return replace(picture, data=data)
 
 
-def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str]:
+def check_limits(**limits: Any) -> None:
+    """Refuses what is no whole number from 1 up."""
+    for word, limit in limits.items():
+        if not isinstance(limit, int) or limit < 1:
+            raise ImageError(f"{word}={limit!r} is not a limit; give a whole number from 1 up.")
+
+
+def bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str]:
+    """The bytes of a file, and what to call it.
+
+    Raises:
+        ImageError: It is no source of bytes, cannot be read, or has more than ``max_bytes``.
+    """
     if isinstance(source, (bytes, bytearray, memoryview)):
         label = clean_name(name or "")
         count = source.nbytes if isinstance(source, memoryview) else len(source)
@@ -109,7 +119,7 @@ def _bytes_of(source: Any, name: str | None, max_bytes: int) -> tuple[bytes, str
     if callable(getattr(source, "read", None)):
         return _stream_bytes(source, name, max_bytes)
     if (upload := _uploaded_file(source)) is not None:
-        return _bytes_of(upload[1], name or upload[0], max_bytes)
+        return bytes_of(upload[1], name or upload[0], max_bytes)
     raise ImageError(
         f"A {type(source).__name__} is no image; give a path, bytes, an open file, a PIL image, "
         f"an array or a tensor."
@@ -194,7 +204,7 @@ def _from_bytes(data: bytes, label: str, max_pixels: int) -> Picture:
         if facts.oriented in _UPRIGHT:
             turned: tuple[str, ...] = (_TURNED,)  # by Pillow, while it loaded a TIFF
         else:
-            image, turned = _upright(decoded, image)
+            image, turned = upright(decoded, image)
     digest = hashlib.sha256(data).hexdigest()
     return Picture(image, label, digest, form, facts.size, (*notes, *more, *turned))
 
@@ -207,7 +217,7 @@ def _from_image(source: Image.Image, name: str | None, max_pixels: int) -> Pictu
         check_size(size, max_pixels)
         source.load()
         image, notes = to_rgb(source)
-        image, turned = _upright(source, image)
+        image, turned = upright(source, image)
     digest = pixel_hash(image)
     return Picture(image, label, digest, source.format or "image", size, (*notes, *turned))
 
@@ -227,7 +237,7 @@ def _from_array(source: Any, name: str | None, layout: str | None, max_pixels: i
     return Picture(image, label, pixel_hash(image), word, image.size, notes)
 
 
-def _upright(source: Image.Image, image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
+def upright(source: Image.Image, image: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
     """Turns ``image`` as the EXIF data of ``source`` say."""
     try:
         orientation = source.getexif().get(_ORIENTATION_TAG)

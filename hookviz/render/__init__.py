@@ -24,6 +24,7 @@ from hookviz.render._comparison import (
     on_one_grid,
     shared_end,
 )
+from hookviz.render._curves import Curve, draw_curves
 from hookviz.render._draw import (
     FOR_SOME_LAYERS,
     Drawing,
@@ -34,6 +35,7 @@ from hookviz.render._draw import (
     fitted,
     page_count,
 )
+from hookviz.render._held import HeldScales, Hold
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
 from hookviz.render._measure import Extents, extents, moments
@@ -51,6 +53,7 @@ __all__ = [
     "ChannelImage",
     "ChannelStatistics",
     "Colors",
+    "Curve",
     "Drawing",
     "DrawingOptions",
     "Extents",
@@ -58,6 +61,8 @@ __all__ = [
     "FigureKind",
     "Flag",
     "GridOptions",
+    "HeldScales",
+    "Hold",
     "SingleChannels",
     "Subject",
     "Visualization",
@@ -68,6 +73,7 @@ __all__ = [
     "dead_sentence",
     "difference",
     "draw",
+    "draw_curves",
     "draw_sides",
     "extents",
     "feature_grid",

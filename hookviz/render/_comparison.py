@@ -32,7 +32,7 @@ from hookviz.render._kinds import FigureKind, register
 from hookviz.render._levels import ROBUST, Scaling, clipping, reach, scaling
 from hookviz.render._maps import TileGrid, blank, compose, draw_tiles, pixel_sentence, plan
 from hookviz.render._measure import Extents, extents, fetch, joined, widened
-from hookviz.render._options import GridOptions
+from hookviz.render._options import GIVEN_SCALES, GridOptions
 from hookviz.render._palette import ColorTable, choose_cmap, color_table
 from hookviz.render._sheet import Legend, Sheet, legend_of, page_sentence
 from hookviz.render._text import Face, value
@@ -199,7 +199,7 @@ def _scales(
         return base, Scaling("channel", -ends, ends, sentence, symmetric=True)
     end = reach([arranged.maps], largest) if options.scale == "auto" else largest
     size = float(base.high[0]) if base.symmetric and not options.relative else 0.0
-    asked = options.scale in ("fixed", "shared")
+    asked = options.scale in GIVEN_SCALES
     if (size > 0 and end * _FINER >= size and not (asked and end > size)) or largest == 0 < size:
         three = (*arranged.beside, arranged.maps)
         names = f"a, b and {_MINUS}"

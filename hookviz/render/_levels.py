@@ -143,8 +143,9 @@ def clipping(
         sentence: As written on the figure, where nothing is clipped.
         parts: The maps.
     """
-    counts = [measure.clipped(part, *ends) for part in parts]
+    counts = [measure.beyond(part, *ends) for part in parts]
     below, above = (sum(side) for side in zip(*counts, strict=True))
+    below, above = below - int(found.neginf.sum()), above - int(found.posinf.sum())
     total = sum(part.numel() for part in parts)
     if below or above:
         sentence += f", clipped {share(below, total)} below and {share(above, total)} above"
@@ -241,20 +242,22 @@ def to_levels(
     target = (height, width) if size is None else (min(size[0], height), min(size[1], width))
     smaller = target != (height, width)
     linear = _is_tame(maps, low, high) and bool((high > low).all())
-    if smaller and not flagged and (shrink == "nearest" or linear):
+    finite = not flagged or _all_finite(maps)
+    if smaller and finite and (shrink == "nearest" or linear):
         # Scaling is linear, so that the mean may come first: fewer values remain to be scaled.
         maps = _nearest(maps, target) if shrink == "nearest" else _averaged(maps.float(), target)
         smaller = False
     units = _units(maps, low, high)
-    flags = _not_finite(maps) if flagged else None
+    flags = None if finite else _not_finite(maps)
     if smaller:
         units, flags = _shrunk(units, flags, target, shrink)
     elif flags is not None:
         units = torch.where(flags > 0, 0.0, units)
-    if flags is not None:
+    if flagged:
         edge = 0.5 / 255  # half a level outside the range still rounds to the end's level
-        flags = torch.where((flags == 0) & (units < -edge * 1e-3), int(Flag.BELOW), flags)
-        flags = torch.where((flags == 0) & (units > 1 + edge * 1e-3), int(Flag.ABOVE), flags)
+        clipped = (units < -edge * 1e-3).to(torch.uint8).mul_(int(Flag.BELOW))
+        clipped += (units > 1 + edge * 1e-3).to(torch.uint8).mul_(int(Flag.ABOVE))
+        flags = clipped if flags is None else torch.where(flags > 0, flags, clipped)
     levels = units.mul_(255).round_().clamp_(0, 255).to(torch.uint8).cpu().numpy()
     return Levels(levels, None if flags is None else flags.to(torch.uint8).cpu().numpy())
 
@@ -310,6 +313,14 @@ def _wide_units(maps: Tensor, low: Numbers, high: Numbers, span: Numbers) -> Ten
     scale = np.divide(1.0, range_, out=np.zeros_like(range_), where=range_ > 0)
     one, two, begin, factor = (_beside(n, maps) for n in (first, second, start, scale))
     return (maps.double() * one * two).sub_(begin).mul_(factor)
+
+
+def _all_finite(maps: Tensor) -> bool:
+    """Whether no value is NaN or infinite: the ends are, where any value is."""
+    if not maps.is_floating_point():
+        return True
+    values = measure.comparable(maps)
+    return bool((values.amin().isfinite() & values.amax().isfinite()).item())
 
 
 def _not_finite(maps: Tensor) -> Tensor:

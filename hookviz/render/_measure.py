@@ -209,8 +209,9 @@ def percentiles(
     if values.is_floating_point():
         if magnitude:
             values = values.abs()
-        finite = values.isfinite()
-        values = values if finite.all() else values[finite]
+        # The ends are not finite where any value is; telling of each value takes ten times as long.
+        if values.numel() and not torch.stack((values.amin(), values.amax())).isfinite().all():
+            values = values[values.isfinite()]
     elif magnitude:
         values = widened(values).abs()  # int8 has no 128
     if values.numel() == 0:
@@ -230,15 +231,15 @@ def _in_main_memory(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def clipped(maps: Tensor, low: float, high: float) -> tuple[int, int]:
-    """How many finite values lie below ``low`` and above ``high``."""
-    values = comparable(maps)
+def beyond(maps: Tensor, low: float, high: float) -> tuple[int, int]:
+    """How many values lie below ``low`` and above ``high``, infinities among them."""
+    values = comparable(maps).detach()
     if not values.is_floating_point():
         values = widened(values)  # else torch compares with the ends in its default dtype
-    below, above = values < low, values > high
-    if values.is_floating_point():
-        below, above = below & (values > -torch.inf), above & (values < torch.inf)
-    counts = torch.stack((below.sum(), above.sum())).cpu().numpy()
+    if _in_main_memory(values):  # NumPy counts 3.2 million in 2 ms, torch in 14
+        numbers = (values if values.dtype is torch.float64 else values.float()).numpy()
+        return int(np.count_nonzero(numbers < low)), int(np.count_nonzero(numbers > high))
+    counts = torch.stack(((values < low).sum(), (values > high).sum())).cpu().numpy()
     return int(counts[0]), int(counts[1])
 
 

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 from hookviz.errors import RenderError, did_you_mean
 from hookviz.render._palette import colormaps
 
-Scale = Literal["auto", "full", "channel", "layer", "shared", "symmetric", "percentile", "fixed"]
+Scale = Literal[
+    "auto", "full", "channel", "layer", "shared", "symmetric", "percentile", "fixed", "running"
+]  # fmt: skip
 Axes = Literal[
     "auto",
     "maps",
@@ -33,6 +35,8 @@ Query = int | str | tuple[int, int] | None
 ComparisonSide = Literal["all", "a", "b", "difference"]
 
 SCALES: tuple[str, ...] = get_args(Scale)
+GIVEN_SCALES = ("fixed", "shared", "running")
+"""Those whose ends are ``vmin`` and ``vmax``."""
 AXES: tuple[str, ...] = get_args(Axes)
 ORDERS: tuple[str, ...] = ("index", "mean", "max", "variance", "sparsity", "norm", "similarity")
 SUMMARIES: tuple[str, ...] = ("mean", "max", "pca")
@@ -110,10 +114,11 @@ class GridOptions:
             lie within 1.25 times that, it is "full". "full" spans all values: it is "symmetric"
             (about zero) where any value is negative, else "layer" (from the minimum to the
             maximum). "channel" gives each map its own range; "shared" is ``vmin`` and ``vmax``
-            found over several layers or images by ``shared_range``; "percentile" and "fixed"
-            (``vmin``, ``vmax``) are as they say.
-        vmin: Lower end for "fixed" and "shared", in the activation's own units.
-        vmax: Upper end for "fixed" and "shared".
+            found over several layers or images by ``shared_range``, "running" those found over
+            the frames so far by `HeldScales`; "percentile" and "fixed" (``vmin``, ``vmax``) are
+            as they say.
+        vmin: Lower end for "fixed", "shared" and "running", in the activation's own units.
+        vmax: Upper end for "fixed", "shared" and "running".
         percentile: The two percentiles of "percentile", 0 to 100.
         sample: Which sample of a batch, from 0.
         frame: Which frame of a volume, from 0; None is the middle one.
@@ -231,10 +236,10 @@ class GridOptions:
                 )
             if self.scale == "auto":
                 object.__setattr__(self, "scale", "fixed")
-        elif self.scale in ("fixed", "shared"):
+        elif self.scale in GIVEN_SCALES:
             how = " (shared_range finds them)" if self.scale == "shared" else ""
             raise RenderError(f"scale={self.scale!r} needs both vmin and vmax{how}.")
-        if self.scale not in ("fixed", "shared") and (low, high) != (None, None):
+        if self.scale not in GIVEN_SCALES and (low, high) != (None, None):
             raise RenderError(
                 f"vmin and vmax are given, but scale={self.scale!r} does not use them.",
                 remedy="Give both and scale='fixed'.",

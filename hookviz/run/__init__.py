@@ -9,17 +9,25 @@ same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 from torch import nn
 
 from hookviz.activation import Activation
+from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
-from hookviz.images import Picture, Preprocessing, read_image, sample_image, sample_images
+from hookviz.images import (
+    Frames,
+    Picture,
+    Preprocessing,
+    are_images,
+    read_image,
+    sample_image,
+    sample_images,
+)
 from hookviz.models import LoadedModel, load_recorded
 from hookviz.run._channel import ChannelSummary, InputChannels, InputSource
 from hookviz.run._edits import ImageEdit, edits_from_json, edits_to_json, patch_from
@@ -64,6 +72,18 @@ __all__ = [
 ]
 
 
+@overload
+def feature_maps(
+    model: LoadedModel | str | nn.Module,
+    image: list[Any] | Iterator[Any] | Frames,
+    layers: str | Iterable[Any] | Mapping[str, Any],
+    *,
+    weights: Any = "auto",
+    device: str | torch.device | None = None,
+    preprocess: Preprocessing | Callable[..., Any] | None = None,
+    **options: Unpack[RunChoices],
+) -> Iterator[Run]: ...
+@overload
 def feature_maps(
     model: LoadedModel | str | nn.Module,
     image: Any,
@@ -73,12 +93,24 @@ def feature_maps(
     device: str | torch.device | None = None,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
     **options: Unpack[RunChoices],
-) -> Run:
-    """Runs a model on an image and keeps the outputs of the selected layers.
+) -> Run: ...
+def feature_maps(
+    model: LoadedModel | str | nn.Module,
+    image: Any,
+    layers: str | Iterable[Any] | Mapping[str, Any],
+    *,
+    weights: Any = "auto",
+    device: str | torch.device | None = None,
+    preprocess: Preprocessing | Callable[..., Any] | None = None,
+    **options: Unpack[RunChoices],
+) -> Run | Iterator[Run]:
+    """Runs a model on an image, or on images one by one, and keeps the selected layers' outputs.
 
     Args:
         model: What `load_model` gave, a name that it knows, or any ``nn.Module``.
-        image: A path, bytes, PIL image, array, tensor or `Picture`, see `read_image`.
+        image: A path, bytes, PIL image, array, tensor or `Picture`, see `read_image`. Or several of
+            these: a list, a tuple, what `hookviz.read_frames` gave, an iterator or any other
+            iterable. An array or tensor is always one image (``iter(batch)`` goes through one).
         layers: Names, globs, compiled regular expressions, module types, module objects,
             predicates, or a mapping from names of one's own to any of these.
         weights: Which weights where ``model`` is a name, see `load_model`.
@@ -88,11 +120,15 @@ def feature_maps(
         **options: See `run_model`.
 
     Returns:
-        A run: ``.activations``, ``.figure(layer)``, ``.export(folder)``.
+        A run: ``.activations``, ``.figure(layer)``, ``.export(folder)``. Of several images an
+        iterator of runs: each image is read and run when its run is asked for, and no run is kept,
+        so that memory stays flat. Between two runs the model has no hook and its own mode: it may
+        be used, trained or left at any time.
 
     Raises:
         HookvizError: The model, image, layer or device is unknown or cannot be used; one
-            sentence says what was found and what is legal.
+            sentence says what was found and what is legal. Of several images, model and layers are
+            checked at once, each image in its turn.
 
     Examples:
         >>> import hookviz
@@ -118,11 +154,22 @@ def feature_maps(
         >>> other = hookviz.feature_maps(model, hookviz.sample_image(), ["features.0"], edits=edits)
         >>> other.activations[0].tensor[:, 7].abs().max().item()
         0.0
+
+        Frame by frame, of an animation, a video or a camera:
+
+        >>> frames = (hookviz.sample_image(name) for name in ("chelsea", "coffee"))
+        >>> for run in hookviz.feature_maps(model, frames, "features.0"):
+        ...     print(run.image.name, run.activations[0].shape)
+        chelsea.png (1, 64, 224, 224)
+        coffee.png (1, 64, 224, 224)
     """
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
-    return run_model(loaded, read_image(image), layers, **options)
+    loaded = loaded_model(model, weights, device, preprocess)
+    if not are_images(image):
+        return run_model(loaded, read_image(image), layers, **options)
+    # Wrong layers are known now. Selectors and edits may be iterators, good for one run alone.
+    chosen = select_layers(loaded.module, layers)
+    options["edits"] = tuple(options.get("edits", ()))
+    return (run_model(loaded, read_image(one), chosen, **options) for one in image)
 
 
 def reproduce(

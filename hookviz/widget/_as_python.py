@@ -18,10 +18,12 @@ from typing import Any
 
 import torch
 
-from hookviz.errors import HookvizError, RenderError
+from hookviz.capture import Edit
+from hookviz.errors import CaptureError, HookvizError, RenderError
 from hookviz.images import Picture, Preprocessing, clean_name, sample_image, sample_images
 from hookviz.models import LoadedModel
 from hookviz.render import GridOptions, fitted, page_count
+from hookviz.run import ImageEdit
 from hookviz.version import __version__
 from hookviz.widget._app import App
 from hookviz.widget._cards import Card, card_key
@@ -59,7 +61,7 @@ def python_of(app: App) -> str:
             *_model_lines(model, app.device, asked),
             *_image_lines(picture, asked),
             f"layers = {_literal(layers)}",
-            *_run_lines(app, model, asked),
+            *_run_lines(app, model, asked, picture),
             *_figure_lines(app),
             *_pin_lines(app),
         ]
@@ -146,29 +148,30 @@ def is_pixels(picture: Picture) -> bool:
     return not picture.path and not picture.data
 
 
-def _image_lines(picture: Picture, asked: list[str]) -> Iterator[str]:
+def _image_lines(picture: Picture, asked: list[str], variable: str = "image") -> Iterator[str]:
     sample = sample_named(picture)
     source: Any = picture.path or picture.name
     name = {"name": picture.name}
     if sample:
         source = Code(f"hookviz.sample_image({sample!r})")
     elif is_pixels(picture):
-        asked.append(f"# Set my_image first: the image {picture.name!a}, as the app was given it.")
-        source = Code("my_image")
+        source = Code(f"my_{variable}")
+        what = f"the image {picture.name!a}, as the app was given it."
+        asked.append(f"# Set {source} first: {what}")
     elif not picture.path:
         asked.append(f"# Put the photo that was uploaded beside this notebook as {picture.name!a};")
         asked.append(f"# its sha256 is {picture.sha256}.")
     if isinstance(source, Code) and picture.name == sample:
-        yield f"image = {source}"
+        yield f"{variable} = {source}"
         return
     if isinstance(source, str) and clean_name(source) == picture.name:
         name = {}
-    yield f"image = {_call('hookviz.read_image', [source], name)}"
-    yield f"if image.sha256 != {picture.sha256!r}:"
+    yield f"{variable} = {_call('hookviz.read_image', [source], name)}"
+    yield f"if {variable}.sha256 != {picture.sha256!r}:"
     yield '    raise ValueError("The image is not that of the figures in the app.")'
 
 
-def _run_lines(app: App, model: LoadedModel, asked: list[str]) -> Iterator[str]:
+def _run_lines(app: App, model: LoadedModel, asked: list[str], picture: Picture) -> Iterator[str]:
     given: dict[str, Any] = {}
     if app.image_input.choice != "model" or own_preprocessing(model):
         how = app.image_input.preprocessing
@@ -180,8 +183,51 @@ def _run_lines(app: App, model: LoadedModel, asked: list[str]) -> Iterator[str]:
             yield f"preprocess = {_call('hookviz.Preprocessing', [], steps)}"
         else:
             asked.append(f"# Set preprocess first: your own ({how.describe()!a}).")
-    places = map(Code, ("model", "image", "layers"))
+    places = [Code(name) for name in ("model", "image", "layers")]
+    chosen: tuple[Edit, ...] = app.what_if.chosen
+    if chosen:
+        yield from _edit_lines(chosen, picture, asked)
+    edited = {**given, "edits": Code("edits")}
+    if app.edits:
+        given = edited
     yield f"run = {_call('hookviz.feature_maps', places, given)}"
+    if chosen and not app.edits:
+        yield "# What if: the edits were tried beside the run."
+        yield f"edited_run = {_call('hookviz.feature_maps', places, edited)}"
+        yield "print(edited_run.predictions)"
+
+
+# ── edits
+
+
+def _edit_lines(edits: tuple[Edit, ...], picture: Picture, asked: list[str]) -> Iterator[str]:
+    """``edits``, and the images that they take values from."""
+    images = {picture.sha256: "image"}
+    lines = []
+    for number, one in enumerate(edits, 1):
+        try:
+            record = one.to_json()
+        except CaptureError:
+            asked.append(f"# Set edit_{number} first: your own, {str(one)!a}.")
+            lines.append(Code(f"edit_{number}"))
+            continue
+        name, layers = record.pop("edit"), record.pop("layers")
+        given: list[Any] = [layers]
+        if isinstance(one, ImageEdit):
+            if one.image.sha256 not in images:
+                variable = f"other_image_{len(images)}"
+                images[one.image.sha256] = variable
+                yield from _image_lines(one.image, asked, variable)
+            given = [Code(images[one.image.sha256]), layers]
+            record = {k: v for k, v in record.items() if k not in ("image", "image_sha256")}
+        where = "run" if isinstance(one, ImageEdit) else "capture"
+        if isinstance(record.get("place"), list):
+            record["place"] = tuple(record["place"])
+        yield f"from hookviz.{where} import {name}"
+        lines.append(_call(name, given, record))
+    yield "edits = ["
+    yield from (textwrap.indent(f"{line},", "    ") for line in lines)
+    yield "]"
 
 
 # ── figures

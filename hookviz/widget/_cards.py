@@ -137,6 +137,7 @@ class Card:
         """The card as the page knows it."""
         return {
             **{name: getattr(self, name) for name in _PUBLIC},
+            "edited": self.origin.facts.edits,
             "state": "pending" if self.activation is None else "shown",
             "leaves": list(self.leaves) if len(self.leaves) > 1 else [],
             "filters": self.filters if self.has_filters else None,

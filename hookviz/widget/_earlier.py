@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from hookviz.activation import Activation
+from hookviz.capture import Edit
 from hookviz.images import NetworkInput, read_image
-from hookviz.models import LoadedModel
 from hookviz.run import Run, run_model
 
 INPUT_BYTES = 16_000_000
@@ -54,7 +54,7 @@ class EarlierImages:
     def __init__(self) -> None:
         self._images: list[Earlier] = []
         self._module: weakref.ref[nn.Module] | None = None
-        self._layer: tuple[str, int, str] | None = None
+        self._layer: tuple[str, int, str, tuple[Edit, ...]] | None = None
         self._maps: dict[str, Activation] = {}
 
     def clear(self) -> None:
@@ -96,7 +96,7 @@ class EarlierImages:
     def activation(
         self,
         one: Earlier,
-        model: LoadedModel,
+        run: Run,
         shown: Activation,
         cancelled: Callable[[], bool],
     ) -> Activation:
@@ -104,23 +104,23 @@ class EarlierImages:
 
         Args:
             one: The image.
-            model: The model.
+            run: The present run: its model and edits.
             shown: The layer's activation for the present image.
             cancelled: Ends the forward where it answers True.
 
         Raises:
             HookvizError: The layer gave nothing, or the forward was cancelled.
         """
-        layer = (shown.layer, shown.call, shown.leaf)
+        layer = (shown.layer, shown.call, shown.leaf, run.edits)
         if layer != self._layer:
             self._layer, self._maps = layer, {}
         if one.sha256 in self._maps:
             return self._maps[one.sha256]
         tensor: Tensor = one.given.tensor[0]
         again = run_model(
-            model, read_image(Image.new("RGB", (1, 1))), [shown.layer],
+            run.model, read_image(Image.new("RGB", (1, 1))), [shown.layer],
             preprocess=lambda _image: tensor, stop_early=True, find_axes=False,
-            cancelled=cancelled,
+            cancelled=cancelled, edits=run.edits,
         )  # fmt: skip
         found = again.select(shown.layer, shown.call, shown.leaf or None)
         # What its axes are was found out with the present image.

@@ -14,13 +14,14 @@ import anywidget
 import traitlets
 from traitlets import TraitType
 
-from hookviz.capture import select_layers
+from hookviz.capture import Edit, edit, select_layers
 from hookviz.comparison import Comparison
-from hookviz.errors import ExportError, RunCancelled
+from hookviz.errors import ExportError, HookvizError, RunCancelled
 from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run, has_filters, layer_weights
+from hookviz.surveys import Survey
 from hookviz.widget._about import AboutLayer
 from hookviz.widget._app import Panel
 from hookviz.widget._as_python import python_of
@@ -30,6 +31,7 @@ from hookviz.widget._cells import cell_name, current_cell, stop_on_interrupt, ta
 from hookviz.widget._channel_page import ChannelPage
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._compare import CompareRuns
+from hookviz.widget._data_set import DataSet
 from hookviz.widget._explain import ExplainImage
 from hookviz.widget._exporting import Exporting
 from hookviz.widget._former import Former
@@ -52,6 +54,7 @@ PANELS: tuple[type[Panel], ...] = (
     CompareRuns,
     ExplainImage,
     WhatIf,
+    DataSet,
     AboutLayer,
 )
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
@@ -74,6 +77,8 @@ class Explorer(Part):
         image: The `Picture`, or None. Set it to anything that `read_image` takes.
         run: The last `Run`, or None. Set it to a run made elsewhere to show that.
         figures: Mapping from label to matplotlib Figure of what is shown, drawn on access.
+        edits: What is changed in the model while it runs, as in `feature_maps`; () for nothing. Set
+            it: the panel What if lists it, and results so far are stale.
         auto_run: Whether every change of layers or image starts a run.
         pin: The place that is pinned: ``key`` ("layer#call"), ``channel``, ``y``, ``x`` and what
             stands there; {} for none.
@@ -119,6 +124,7 @@ class Explorer(Part):
     layers = traitlets.Any()
     image = traitlets.Any(allow_none=True)
     run = traitlets.Any(allow_none=True)
+    edits = traitlets.Any(())
 
     def __init__(self, **traits: Any) -> None:
         self.results = Results()
@@ -168,6 +174,17 @@ class Explorer(Part):
             return [given] if isinstance(given, str) else list(given)
         wanted = set(select_layers(self.model.module, given).values())
         return [name for name in self.tree.names if name in wanted]
+
+    @traitlets.validate("edits")
+    def _check_edits(self, proposal: Any) -> tuple[Edit, ...]:
+        given: Any = proposal["value"]
+        each = (given,) if isinstance(given, Edit) else tuple(given or ())
+        if self.model is None:
+            if each:
+                raise HookvizError("Edits are of a model, and the app has none.")
+            return ()
+        layers = edit(self.model.module, *each).layers
+        return tuple(one.at(names) for one, names in zip(each, layers, strict=True))
 
     @traitlets.validate("image")
     def _check_image(self, proposal: Any) -> Any:
@@ -264,6 +281,36 @@ class Explorer(Part):
     def _compare(self) -> CompareRuns:
         return next(panel for panel in self._panels if isinstance(panel, CompareRuns))
 
+    def open_survey(self, folder: str | Path) -> Survey:
+        """Shows a survey in Data set: its channels, and the crops that move each most.
+
+        Args:
+            folder: What `hookviz.survey` was given as ``out``.
+
+        Returns:
+            The survey, as `hookviz.open_survey` gives it.
+
+        Raises:
+            SurveyError: There is no survey in it, or it is damaged; what was shown stays.
+        """
+        found = self._data_set.show(folder)
+        self.send({"type": "show-tab", "tab": "data set"})
+        return found
+
+    @property
+    def survey(self) -> Survey | None:
+        """What Data set shows; None where no survey is open."""
+        return self._data_set.survey
+
+    @property
+    def _data_set(self) -> DataSet:
+        return next(panel for panel in self._panels if isinstance(panel, DataSet))
+
+    @property
+    def what_if(self) -> WhatIf:
+        """The panel What if."""
+        return next(panel for panel in self._panels if isinstance(panel, WhatIf))
+
     def as_python(self) -> str:
         """The source of one cell that gives the same figures without the app.
 
@@ -280,7 +327,7 @@ class Explorer(Part):
         """Writes the app's choices to a file that ``explore(path)`` opens again.
 
         It holds choices, no tensors: how the model is loaded, the image (by its path where it has
-        one, else its bytes), preprocessing, layers and view.
+        one, else its bytes), preprocessing, layers, edits and view.
 
         Args:
             path: A name that ends with ".hookviz.json"; an older file is replaced.
@@ -309,12 +356,12 @@ class Explorer(Part):
         self.gallery.weights_of = lambda layer: layer_weights(self.model.module, layer)
         self.gallery.after_painting = self._renew_still
         self.gallery.observe(self.refresh_panels, "current_key")
-        self.observe(self.refresh_panels, ["pin", "region", "channel", "run"])
+        self.observe(self.refresh_panels, ["pin", "region", "channel", "run", "edits"])
         self.tree.observe(self._on_ticks, ["selected", "hidden_calls"])
         self.image_input.observe(self._on_image, "value")
         self.image_input.observe(self._expire_results, ["choice", "own"])
         self.observe(self._on_layers_set, "layers")
-        self.observe(self._expire_results, "image")
+        self.observe(self._expire_results, ["image", "edits"])
         self.observe(self._on_model_set, "model")
         self.observe(self._on_run_set, "run")
         for part, names in (
@@ -322,6 +369,7 @@ class Explorer(Part):
             (self.tree, ["hidden_calls"]),
             (self.image_input, ["choice", "own"]),
             (self.gallery, ["options", "cards"]),
+            (self.what_if, ["edits", "run_edited"]),
         ):
             part.observe(self.remembering.soon, names)
         stop_on_interrupt(self)
@@ -551,6 +599,8 @@ class Explorer(Part):
             reason = "" if run.model.partial else found.summary or found.reason
             if items and not run.model.trained:
                 reason = "Random weights: these predictions mean nothing."
+            if run.edits:
+                reason = f"Edited ({'; '.join(map(str, run.edits))}). {reason}".strip()
             self.predictions = {"items": items, "reason": reason}
 
     def ask_large(self, question: str) -> None:
@@ -604,6 +654,7 @@ class Explorer(Part):
             if self.jobs.busy == "running":
                 self.jobs.cancel()  # what it would give is of the model before
             self.results.clear()
+            self.edits = ()
             self.predictions = {}
             self.running.order, self.running.waiting, self.running.sized = {}, {}, False
             self.tree.show(model)
@@ -660,7 +711,9 @@ class Explorer(Part):
                 self.model = run.model
             if self.image is not run.image:
                 self.image = run.image
-            self.results.put(run.activations, origin_of(run.model, run.image, run.input), run)
+            self.edits = run.edits
+            origin = origin_of(run.model, run.image, run.input, run.edits)
+            self.results.put(run.activations, origin, run)
             self.tree.selected = [name for name in self.tree.names if name in run.layers]
             self.take_run(run)
 

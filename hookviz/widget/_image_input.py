@@ -6,7 +6,7 @@ import contextlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import traitlets
@@ -24,8 +24,8 @@ from hookviz.images import (
     sample_images,
 )
 from hookviz.widget._bundle import built
-from hookviz.widget._part import Handlers, Part
-from hookviz.widget._upload import UploadBuffer
+from hookviz.widget._part import Handlers
+from hookviz.widget._upload import TakesFiles
 from hookviz.widget._worker import Worker
 
 PREPROCESSING_CHOICES = (
@@ -38,7 +38,7 @@ PREPROCESSING_CHOICES = (
 _THUMBNAIL = 640
 
 
-class ImageInput(Part):
+class ImageInput(TakesFiles):
     """Takes a photo by drop, paste, file dialog or from the samples and shows it.
 
     What a page sends is decoded on a thread of the widget's own (a large photo takes seconds), so
@@ -78,7 +78,6 @@ class ImageInput(Part):
         max_bytes: int = MAX_BYTES,
         **traits: Any,
     ) -> None:
-        self._upload = UploadBuffer(max_bytes)
         self._preset = preprocess
         self._has_model = preprocess is not None
         self._reader = Worker("hookviz-image", self.show_problem)
@@ -103,12 +102,31 @@ class ImageInput(Part):
     @property
     def preprocessing(self) -> Preprocessing:
         """What is done to the picture, as chosen."""
+        return self._chosen(self.choice)
+
+    def _chosen(self, choice: str) -> Preprocessing:
         own = Preprocessing.from_transforms(self._preset)
-        if self.choice == "model":
+        if choice == "model":
             return own
-        if self.choice == "own":
+        if choice == "own":
             return _from_texts(self.own)
-        return own.fitted(self.choice)
+        return own.fitted(choice)
+
+    def choose(self, description: str) -> bool:
+        """Chooses the preprocessing that is described so.
+
+        Args:
+            description: What `Preprocessing.describe` gave.
+
+        Returns:
+            Whether one of the choices is; else nothing is changed.
+        """
+        for choice in dict.fromkeys((self.choice, *(name for name, _ in PREPROCESSING_CHOICES))):
+            with contextlib.suppress(ImageError):  # a function of the user's cannot be refitted
+                if self._chosen(choice).describe() == description:
+                    self.choice = choice
+                    return True
+        return False
 
     def set_preprocess(self, preset: Any) -> None:
         """Takes another model's preprocessing.
@@ -167,7 +185,6 @@ class ImageInput(Part):
         """Ends the thread and takes the widget away."""
         self._reader.close()
         super().close()
-        self._upload.cancel()
         self._preset, self.info = None, {}
 
     def open(self) -> None:
@@ -241,48 +258,22 @@ class ImageInput(Part):
         self.clear_problem()
         self._reader.later("own", lambda _cancelled: self.set_trait("own", own))
 
-    def _start_upload(self, id: str, name: str, size: int) -> None:  # noqa: A002 - the message's
-        with self._refusing(id):
-            self._upload.begin(id, name, size)
-            self._acknowledge(id, 0)
-
-    def _take_piece(self, id: str, offset: int, buffers: Any) -> None:  # noqa: A002
-        if id != self._upload.active:
-            return  # late pieces of an upload that a newer one replaced
-        with self._refusing(id):
-            self._acknowledge(id, self._upload.add(id, offset, buffers[0] if buffers else b""))
-
-    def _abort_upload(self, id: str) -> None:  # noqa: A002
-        self._upload.cancel(id)
-
-    def _acknowledge(self, upload: str, received: int) -> None:
-        self.send({"type": "upload-ack", "id": upload, "received": received})
-        if self._upload.done:
-            name, data = self._upload.take(upload)
-            self._read_soon(lambda: self._take(data, name), upload)
+    def take_file(self, name: str, data: bytes, upload: str) -> None:
+        """See `TakesFiles`."""
+        self._read_soon(lambda: self._take(data, name), upload)
 
     def _read_soon(self, read: Callable[[], None], upload: str = "") -> None:
         """Has a picture read on the thread, unless another one is asked for before its turn."""
         self._asked = asked = self._asked + 1
 
         def task(_cancelled: Any) -> None:
-            with self._refusing(upload):
+            with self.refusing(upload):
                 if asked == self._asked:
                     read()
                 if upload:
                     self.send({"type": "upload-done", "id": upload})
 
         self._reader.later(asked, task)
-
-    @contextlib.contextmanager
-    def _refusing(self, upload: str) -> Iterator[None]:
-        """Lets the page's upload end where Python refuses it; the error goes on."""
-        try:
-            yield
-        except BaseException:
-            if upload:
-                self.send({"type": "upload-refused", "id": upload})
-            raise
 
     def handlers(self) -> Handlers:
         """What the page asks."""
@@ -292,9 +283,6 @@ class ImageInput(Part):
             "sample": self._take_sample,
             "own": self._change_own,
             "preprocess": self._choose_preprocessing,
-            "upload-start": self._start_upload,
-            "upload-piece": self._take_piece,
-            "upload-abort": self._abort_upload,
         }
 
 

@@ -71,7 +71,7 @@ class KeptRun:
         height, width = run.input.tensor.shape[-2:]
         return cls(
             key=key,
-            title=title,
+            title=title or ("edited" if run.edits else ""),
             model=run.model.name,
             trained=run.model.trained,
             image=run.image.name,

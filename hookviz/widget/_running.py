@@ -16,7 +16,7 @@ import torch
 
 from hookviz._text import error_text, shape_text
 from hookviz.activation import Activation
-from hookviz.capture import layer_shapes
+from hookviz.capture import Edit, layer_shapes
 from hookviz.errors import CaptureError, DeviceError, HookvizError, RunCancelled
 from hookviz.images import network_input
 from hookviz.models import LoadedModel, feed, find_input_size
@@ -82,13 +82,14 @@ def _rows_of(found: Iterable[Any], *, ran: bool = False) -> dict[str, dict[str, 
     return facts
 
 
-def origin_of(model: Any, picture: Any, received: Any) -> Origin:
+def origin_of(model: Any, picture: Any, received: Any, edits: Iterable[Edit] = ()) -> Origin:
     """Where a run's values come from, for its figures.
 
     Args:
         model: The `LoadedModel`.
         picture: The `Picture`.
         received: The `NetworkInput`.
+        edits: What the model was run with, their layers named.
     """
     _, _, height, width = received.tensor.shape
     return Origin(
@@ -98,6 +99,7 @@ def origin_of(model: Any, picture: Any, received: Any) -> Origin:
             trained=model.trained,
             image=picture.name,
             input_size=(height, width),
+            edits="; ".join(map(str, edits)),
         ),
         np.asarray(received.picture()),
         tuple(model.categories),
@@ -221,9 +223,9 @@ class Running:
         model, picture = app.model, app.image
         if cancelled() or model is None or picture is None:
             raise RunCancelled("There is nothing to run any more.")
-        how = app.image_input.preprocessing
+        how, edits = app.image_input.preprocessing, app.edits
         given = network_input(picture, how, device="cpu", dtype=model.dtype)
-        origin = origin_of(model, picture, given)
+        origin = origin_of(model, picture, given, edits)
         arrived: list[Activation] = []
         shown_at, over = 0.0, False
 
@@ -255,6 +257,7 @@ class Running:
                 picture,
                 layers,
                 preprocess=how,
+                edits=edits,
                 on_activation=arrive,
                 cancelled=cancelled,
                 keep_partial=True,
@@ -267,7 +270,7 @@ class Running:
         with app.lock:
             if app.model is not model:
                 raise RunCancelled("The app has another model now.")
-            changed = app.image is not picture
+            changed = app.image is not picture or app.edits != edits
             app.results.put(run.activations, origin, run)
             if changed:
                 app.results.expire()

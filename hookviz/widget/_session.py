@@ -1,8 +1,8 @@
 """The session file: the app's choices as JSON, and an app made of them again.
 
 It holds choices, no tensors: how the model is loaded, the image (by its path where it has one, else
-its bytes), preprocessing, layers and view. A file may come from anybody: it is checked in whole
-before anything of it is used, it names files to be read only, and weights are loaded by
+its bytes), preprocessing, layers, edits and view. A file may come from anybody: it is checked in
+whole before anything of it is used, it names files to be read only, and weights are loaded by
 `load_model`, which unpickles nothing.
 """
 
@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hookviz._text import bytes_text
-from hookviz.errors import ExportError, HookvizError, ImageError
+from hookviz.capture import Edit
+from hookviz.errors import CaptureError, ExportError, HookvizError, ImageError
 from hookviz.images import MAX_BYTES, Picture, Preprocessing, read_image, sample_image
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
+from hookviz.run import ImageEdit, edits_from_json
 from hookviz.version import __version__
 from hookviz.widget._app import App
 from hookviz.widget._as_python import (
@@ -114,6 +116,8 @@ def choices_of(app: App, *, photo: bool = True) -> dict[str, Any]:
             "auto_run": app.auto_run,
             "pin": {name: app.pin[name] for name in _PIN} if app.pin else None,
             "region": list(app.region),
+            "edits": _edit_entries(app, photo=photo),
+            "run_edited": app.what_if.run_edited,
         }
 
 
@@ -132,6 +136,25 @@ def model_entry(model: LoadedModel, device: str) -> dict[str, Any]:
         else:
             own = own or f"{model.name} with a preprocessing of your own"
     return {"own": own, "device": device} if own else entry
+
+
+def _edit_entries(app: App, *, photo: bool) -> list[dict[str, Any]]:
+    """The list of What if."""
+    entries = []
+    for one, on in app.what_if.choices:
+        entry: dict[str, Any] = {"on": on}
+        try:
+            entry["edit"] = one.to_json()
+        except CaptureError as error:
+            raise ExportError(
+                f"{error.message.rstrip('.')}, a session neither.", remedy="Remove it from What if."
+            ) from error
+        if isinstance(one, ImageEdit):
+            if not (photo or one.image.path or sample_named(one.image)):
+                continue
+            entry["image"] = _image_entry(one.image)
+        entries.append(entry)
+    return entries
 
 
 def _image_entry(picture: Picture) -> dict[str, Any]:
@@ -192,6 +215,11 @@ class Session:
         if content.get("pin") is not None:
             self._pin = self._table(content["pin"], "pin", _PIN, _PIN)
         self._region: list[int] = content.get("region") or []
+        self._edits = [
+            self._table(entry, f"edits[{n}]", _EDIT, ["edit", "on"])
+            for n, entry in enumerate(content.get("edits") or [])
+        ]
+        self._run_edited: bool = content.get("run_edited", False)
         self._cards = {
             key: self._table(card, f"cards[{key!r:.60}]", _CARD)
             for key, card in content["cards"].items()
@@ -206,7 +234,16 @@ class Session:
         with self._refusing("model"):
             if (steps := self._model.get("preprocess")) is not None:
                 self._model["preprocess"] = _steps(steps)
-        self._data = self._decoded()
+        with self._refusing("edits"):
+            for entry in self._edits:
+                if "image" not in entry:
+                    edits_from_json(json.dumps([entry["edit"]]))
+        for entry in self._edits:
+            if "image" in entry:
+                entry["image"] = self._table(entry["image"], "image", _IMAGE, ["name", "sha256"])
+                self._decode(entry["image"])
+        if self._image is not None:
+            self._decode(self._image)
 
     def has_model(self, entry: Mapping[str, Any]) -> bool:
         """Whether its model is the one of a `model_entry`, on whatever device."""
@@ -226,6 +263,8 @@ class Session:
         parts += ["view"] if changed else []
         parts += ["a pinned place"] if self._pin else []
         parts += ["a region"] if self._region else []
+        if self._edits:
+            parts.append(f"{len(self._edits)} edit{'s' if len(self._edits) != 1 else ''}")
         return ", ".join(parts)
 
     def load_model(self, device: str) -> LoadedModel:
@@ -254,16 +293,16 @@ class Session:
         Raises:
             ImageError: Its file is gone, is another one by now, or cannot be read.
         """
-        entry = self._image
-        if entry is None:
-            return None
+        return None if self._image is None else self._picture(self._image)
+
+    def _picture(self, entry: dict[str, Any]) -> Picture:
         try:
             if "sample" in entry:
                 found = sample_image(entry["sample"])
             elif "path" in entry:
                 found = read_image(entry["path"])
             else:
-                found = read_image(self._data, name=entry["name"])
+                found = read_image(entry["data"], name=entry["name"])
                 if entry.get("pixels"):
                     found = read_image(found.image, name=entry["name"])
         except ImageError as error:
@@ -295,8 +334,18 @@ class Session:
         app.image_input.choice = self._preprocessing["choice"]
         app.gallery.options = self._options
         app.gallery.restore(self._cards)
+        app.what_if.restore(
+            [(self._edit(entry), entry["on"]) for entry in self._edits],
+            run_edited=self._run_edited,
+        )
         app.auto_run = self._auto_run
         app.pointing.want(self._pin, self._region if self._image else [])
+
+    def _edit(self, entry: dict[str, Any]) -> Edit:
+        others = [self._picture(entry["image"])] if "image" in entry else []
+        with self._refusing("edits"):
+            (found,) = edits_from_json(json.dumps([entry["edit"]]), others)
+        return found
 
     # ── inside
 
@@ -335,7 +384,7 @@ class Session:
             self._refuse("it is JSON, but not a session of hookviz's")
         if found > _FORMAT:
             self._refuse(f"it was written by a later hookviz than this one, {__version__}")
-        return self._table(content, "it", _SESSION, _SESSION.keys() - {"pin", "region"})
+        return self._table(content, "it", _SESSION, _SESSION.keys() - _LATER)
 
     def _table(
         self, table: Any, where: str, kinds: _Kinds, needed: Collection[str] = ()
@@ -353,12 +402,13 @@ class Session:
             self._refuse(f"{where} lacks {' and '.join(missing)}")
         return dict(table)
 
-    def _decoded(self) -> bytes:
-        entry = self._image or {}
-        if self._image is not None and len({"sample", "path", "data"} & entry.keys()) != 1:
+    def _decode(self, entry: dict[str, Any]) -> None:
+        """Puts the bytes of an image in the place of their text."""
+        if len({"sample", "path", "data"} & entry.keys()) != 1:
             self._refuse("its image must have one of sample, path and data")
         try:
-            return base64.b64decode(entry.get("data", ""), validate=True)
+            if "data" in entry:
+                entry["data"] = base64.b64decode(entry["data"], validate=True)
         except (binascii.Error, ValueError) as error:
             self._refuse("the data of its image are not base64", error)
 
@@ -404,7 +454,10 @@ _SESSION: _Kinds = {
         in ([0], [4, True, True, True, True]),
         "four whole numbers from 0, or none",
     ),
+    "edits": (lambda value: isinstance(value, list), "a list"), "run_edited": _BOOL,
 }  # fmt: skip
+_LATER = {"pin", "region", "edits", "run_edited"}
+"""What files of earlier versions do not have."""
 _PIN: _Kinds = {"key": _TEXT, "channel": _COUNT, "y": _COUNT, "x": _COUNT}
 _MODEL: _Kinds = {
     "model": _TEXT, "own": _TEXT, "device": _TEXT, "weights": _TEXT_OR_NULL,
@@ -414,6 +467,7 @@ _MODEL: _Kinds = {
 _IMAGE: _Kinds = {
     "name": _TEXT, "sha256": _TEXT, "sample": _TEXT, "path": _TEXT, "data": _TEXT, "pixels": _BOOL,
 }  # fmt: skip
+_EDIT: _Kinds = {"edit": _TABLE, "on": _BOOL, "image": _TABLE}
 _CHOICES = [choice for choice, _ in PREPROCESSING_CHOICES]
 _HOW: _Kinds = {
     "choice": (lambda value: value in _CHOICES, f"one of {', '.join(_CHOICES)}"),

@@ -8,9 +8,14 @@ one ends the upload.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 from hookviz._text import bytes_text
 from hookviz.errors import ImageError
 from hookviz.images import MAX_BYTES, clean_name
+from hookviz.widget._part import Handlers, Part
 
 MAX_PIECE_BYTES = 8_000_000
 
@@ -154,3 +159,68 @@ class UploadBuffer:
             return f"more bytes arrived than the {self._size:,} that were announced"
         # Endless empty pieces would keep an upload alive for ever.
         return "" if count else "a piece is empty"
+
+
+class TakesFiles(Part):
+    """A part whose page sends files: ``js/upload.js`` is the other side.
+
+    Args:
+        max_bytes: The largest file.
+    """
+
+    def __init__(self, *, max_bytes: int = MAX_BYTES, **traits: Any) -> None:
+        self._upload = UploadBuffer(max_bytes)
+        super().__init__(**traits)
+
+    def take_file(self, name: str, data: bytes, upload: str) -> None:
+        """Takes a file that has arrived; it ends the upload, in whatever way.
+
+        Args:
+            name: Its name, cleaned.
+            data: Its bytes.
+            upload: What `refusing` and the message "upload-done" name it by.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Takes the widget away, and what has arrived of a file."""
+        super().close()
+        self._upload.cancel()
+
+    @contextlib.contextmanager
+    def refusing(self, upload: str) -> Iterator[None]:
+        """Lets the page's upload end where Python refuses it; the error goes on."""
+        try:
+            yield
+        except BaseException:
+            if upload:
+                self.send({"type": "upload-refused", "id": upload})
+            raise
+
+    def _start_upload(self, id: str, name: str, size: int) -> None:  # noqa: A002 - the message's
+        with self.refusing(id):
+            self._upload.begin(id, name, size)
+            self._acknowledge(id, 0)
+
+    def _take_piece(self, id: str, offset: int, buffers: Any) -> None:  # noqa: A002
+        if id != self._upload.active:
+            return  # late pieces of an upload that a newer one replaced
+        with self.refusing(id):
+            self._acknowledge(id, self._upload.add(id, offset, buffers[0] if buffers else b""))
+
+    def _abort_upload(self, id: str) -> None:  # noqa: A002
+        self._upload.cancel(id)
+
+    def _acknowledge(self, upload: str, received: int) -> None:
+        self.send({"type": "upload-ack", "id": upload, "received": received})
+        if self._upload.done:
+            self.take_file(*self._upload.take(upload), upload)
+
+    def handlers(self) -> Handlers:
+        """What the page asks."""
+        return {
+            **super().handlers(),
+            "upload-start": self._start_upload,
+            "upload-piece": self._take_piece,
+            "upload-abort": self._abort_upload,
+        }

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import traitlets
 
-from hookviz.capture import Edit, edit_from_json, select_layers
+from hookviz.capture import Edit, edit, edit_from_json, select_layers
 from hookviz.errors import HookvizError, RunCancelled
-from hookviz.explanation import Sweep, effect_on, sweep, wanted_targets
-from hookviz.images import Picture, sample_image, sample_images
+from hookviz.explanation import Progress, Sweep, effect_on, sweep, wanted_targets
+from hookviz.images import MAX_BYTES, Picture, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, classes_in, predictions
 from hookviz.render import parse_channels
-from hookviz.run import Run, patch_from, run_model
+from hookviz.run import ImageEdit, Run, patch_from, run_model
 from hookviz.widget._app import Panel
+from hookviz.widget._as_python import sample_named
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
+from hookviz.widget._upload import TakesFiles
 from hookviz.widget._worker import Cancelled
 
 _CLASSES = 5
 _RANKED = 20
 _MOST_EDITS = 100
-_KINDS = ("zero", "scale", "replace_by_mean", "replace_by_noise", "other_image")
+_OTHER_IMAGE = "other_image"
+_KINDS = ("zero", "scale", "replace_by_mean", "replace_by_noise", _OTHER_IMAGE)
+_PHOTO_BYTES = 150_000_000
+"""Of photos that are kept to take a layer's value from, pixels and files; the oldest go first."""
 _LARGEST_FACTOR = 1000.0
 
 
@@ -37,20 +41,28 @@ class _Choice:
     Attributes:
         edit: The edit.
         on: Whether it is switched on.
-        record: What it was made of, to make it anew with another factor.
+        factor: Of those that scale, what by, to make them anew with another one; else None.
     """
 
     edit: Edit
-    on: bool
-    record: dict[str, Any]
+    on: bool = True
+    factor: float | None = None
+
+    @classmethod
+    def of(cls, edit: Edit, *, on: bool = True) -> _Choice:
+        """An edit from elsewhere."""
+        factor = (edit.recipe or {}).get("factor")
+        return cls(edit, on, factor if isinstance(factor, float) else None)
 
 
-class WhatIf(Panel):
+class WhatIf(Panel, TakesFiles):
     """A list of edits, the predictions without and with them, and a ranking of channels.
 
     Attributes:
         edits: The edits in the order in which they are made: ``text``, ``on``, and ``factor`` of
             those that scale, else None.
+        run_edited: Whether the app's runs are made with the edits, so that all that it shows is of
+            the edited model; else they are tried here alone.
         layer: The layer that the fields propose: that of the card in use.
         target: What the effect is read from, as it was typed; "" is the likeliest class.
         undoable: How many steps can be undone.
@@ -59,7 +71,8 @@ class WhatIf(Panel):
             shares of 1), ``reason`` where there are no classes, ``stale``; {} for none.
         ranking: The last sweep: ``title``, ``rows`` ([channel, effect, share of the largest]),
             ``of`` (how many channels), ``layer``, ``stale``; {} for none.
-        samples: The sample images that a layer's value can be taken from.
+        images: The images that a layer's value can be taken from, each with its key and its name:
+            photos of this session, then the samples.
     """
 
     title = "What if"
@@ -68,31 +81,41 @@ class WhatIf(Panel):
     _css = built("panel_whatif.min.css")
 
     edits: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    run_edited = traitlets.Bool(False).tag(sync=True)
     layer = traitlets.Unicode().tag(sync=True)
     target = traitlets.Unicode().tag(sync=True)
     undoable = traitlets.Int().tag(sync=True)
     why_not = traitlets.Unicode().tag(sync=True)
     found = traitlets.Dict().tag(sync=True)
     ranking = traitlets.Dict().tag(sync=True)
-    samples: traitlets.List[Any] = traitlets.List(list(sample_images())).tag(sync=True)
+    images: traitlets.List[Any] = traitlets.List([[n, n] for n in sample_images()]).tag(sync=True)
+    max_bytes = traitlets.Int(MAX_BYTES).tag(sync=True)
 
     def __init__(self, app: Any, **traits: Any) -> None:
         self._choices: list[_Choice] = []
         self._before: list[list[_Choice]] = []
         self._of: tuple[Any, Any] = (None, None)
         self._sweep: Sweep | None = None
+        self._handed: tuple[Edit, ...] = ()
+        self._handing = False
+        self._photos: dict[str, Picture] = {}
         super().__init__(app, **traits)
 
     def refresh(self) -> None:
         """See `Panel`."""
         with self.app.lock:
             model, image = self.app.model, self.app.image
-            if self._of[0] is not None and self._of[0] is not model:
+            of = self._of[0]
+            if of is not None and (model is None or of.module is not model.module):
                 # Edits name the layers of their model.
                 self._of, self._sweep = (None, None), None
                 self._choices, self._before = [], []
                 self.found, self.ranking = {}, {}
                 self._publish()
+            if self.app.edits != self._handed and not self._handing:
+                self._take(self.app.edits)
+            if image is not None:
+                self._note(image)
             stale = self._of[1] is not image
             for name in ("found", "ranking"):
                 if shown := getattr(self, name):
@@ -107,8 +130,9 @@ class WhatIf(Panel):
         """Takes the panel away and lets go of what it held."""
         super().close()
         self._choices, self._before, self._sweep = [], [], None
-        self._of = (None, None)
+        self._of, self._handed, self._photos = (None, None), (), {}
         self.edits, self.found, self.ranking = [], {}, {}
+        self.run_edited = False
 
     @property
     def chosen(self) -> tuple[Edit, ...]:
@@ -118,11 +142,50 @@ class WhatIf(Panel):
     # ── the list
 
     def _publish(self) -> None:
-        self.edits = [
-            {"text": str(c.edit), "on": c.on, "factor": c.record.get("factor")}
-            for c in self._choices
-        ]
+        self.edits = [{"text": str(c.edit), "on": c.on, "factor": c.factor} for c in self._choices]
         self.undoable = len(self._before)
+
+    @property
+    def choices(self) -> tuple[tuple[Edit, bool], ...]:
+        """All edits of the list, each with whether it is switched on."""
+        return tuple((choice.edit, choice.on) for choice in self._choices)
+
+    def restore(self, choices: Iterable[tuple[Edit, bool]], *, run_edited: bool) -> None:
+        """Takes a list of edits, as `choices` gave it.
+
+        Raises:
+            HookvizError: The model has no such layer, or the layer no such heads.
+        """
+        with self.app.lock:
+            given = [_Choice.of(one, on=on) for one, on in choices]
+            edit(self.app.model.module, *(choice.edit for choice in given))
+            for one in given:
+                if isinstance(one.edit, ImageEdit):
+                    self._note(one.edit.image)
+            self._of = (self.app.model, self._of[1])
+            self.run_edited = run_edited and bool(given)
+            self._set(given)
+
+    def _take(self, edits: tuple[Edit, ...]) -> None:
+        """Shows what was set elsewhere: by a cell, by a run that was made there."""
+        self._handed = edits
+        self.run_edited = bool(edits)
+        if edits != self.chosen:
+            self._of = (self.app.model, self._of[1])
+            self._set([_Choice.of(one) for one in edits])
+
+    def _hand_on(self) -> None:
+        """Has runs made with the edits, or without."""
+        self._handing = True
+        try:
+            self.app.edits = self.chosen if self.run_edited else ()
+        finally:
+            self._handing, self._handed = False, self.app.edits
+
+    def _run_with(self, on: bool) -> None:
+        with self.app.lock:
+            self.run_edited = on
+            self._hand_on()
 
     def _set(self, choices: list[_Choice], *, remember: bool = True) -> None:
         if remember:
@@ -130,6 +193,7 @@ class WhatIf(Panel):
         self._choices = choices
         self.alert = {}
         self._publish()
+        self._hand_on()
         self._try()
 
     def _add(
@@ -140,7 +204,7 @@ class WhatIf(Panel):
         place: str = "",
         heads: str = "",
         factor: float = 0.5,
-        sample: str = "",
+        image: str = "",
     ) -> None:
         """Adds an edit; what does not suit is said at the fields."""
         try:
@@ -148,8 +212,10 @@ class WhatIf(Panel):
                 raise HookvizError("Choose a model first.")
             if len(self._choices) >= _MOST_EDITS:
                 raise HookvizError(f"The list holds {_MOST_EDITS} edits at most.")
-            record = _record(what, layer, channels, place, heads, factor, sample)
-            choice = _Choice(_edit_of(self.app.model, record), True, record)
+            record = _record(what, layer, channels, place, heads, factor)
+            other = self._image(image) if what == _OTHER_IMAGE else None
+            made = _edit_of(self.app.model, record, other)
+            choice = _Choice(made, True, record.get("factor"))
         except HookvizError as error:
             self.show_problem(error, field="edit")
             return
@@ -172,10 +238,10 @@ class WhatIf(Panel):
     def _rescale(self, index: int, factor: float) -> None:
         with self.app.lock:
             choice = self._at(index)
-            if "factor" not in choice.record or not abs(factor) <= _LARGEST_FACTOR:
+            if choice.factor is None or not abs(factor) <= _LARGEST_FACTOR:
                 raise HookvizError(f"The edit '{choice.edit}' cannot have the factor {factor:g}.")
-            record = {**choice.record, "factor": factor}
-            made = replace(choice, edit=_edit_of(self.app.model, record), record=record)
+            record = {**choice.edit.to_json(), "edit": "scale", "factor": factor}
+            made = replace(choice, edit=edit_from_json(record), factor=factor)
             self._set(self._with(index, made))
 
     def _remove(self, index: int) -> None:
@@ -195,6 +261,49 @@ class WhatIf(Panel):
             if self._before:
                 *self._before, choices = self._before
                 self._set(choices, remember=False)
+
+    # ── other images
+
+    def _note(self, picture: Picture) -> None:
+        """Keeps a photo of this session, so that a layer's value for it can be had."""
+        if self._photos and next(reversed(self._photos)) == picture.sha256 and self.images:
+            return
+        self._photos.pop(picture.sha256, None)
+        self._photos[picture.sha256] = picture
+        while sum(map(_bytes, self._photos.values())) > _PHOTO_BYTES and len(self._photos) > 1:
+            del self._photos[next(iter(self._photos))]
+        photos = [one for one in reversed(self._photos.values()) if not sample_named(one)]
+        samples = [[name, name] for name in sample_images()]
+        self.images = [*([one.sha256, one.name] for one in photos), *samples]
+
+    def _image(self, key: str) -> Picture:
+        """The image that the page names.
+
+        Raises:
+            HookvizError: There is none.
+        """
+        if key in self._photos:
+            return self._photos[key]
+        if key not in sample_images():
+            raise HookvizError("That image is not there any more: choose another one.")
+        return sample_image(key)
+
+    def take_file(self, name: str, data: bytes, upload: str) -> None:
+        """Takes a photo that the page sends, for edits alone."""
+
+        def read(_cancelled: Cancelled) -> None:
+            try:
+                with self.refusing(upload):
+                    picture = read_image(data, name=name, max_bytes=self.max_bytes)
+            except HookvizError as error:
+                self.show_problem(error, field="edit")
+                return
+            with self.app.lock:
+                self.alert = {}
+                self._note(picture)
+            self.send({"type": "upload-done", "id": upload, "image": picture.sha256})
+
+        self.app.jobs.later(f"photo {upload}", read)
 
     # ── the answer
 
@@ -258,40 +367,25 @@ class WhatIf(Panel):
         app, target = self.app, self.target
         if self.why_not:
             raise HookvizError(self.why_not)
-        app.clear_problem()
-        self.alert = {}
         model, image, how = app.model, app.image, app.image_input.preprocessing
-        told = app.progress("Ranking", "channels")
 
-        def progress(done: int, total: int, seconds: float) -> None:
-            left = f"({seconds:.0f} s left)" if math.isfinite(seconds) else ""
-            told(done, total, left)
-
-        def task(cancelled: Cancelled) -> None:
-            try:
-                found = sweep(
-                    model,
-                    image,
-                    layer,
-                    target=target or None,
-                    preprocess=how,
-                    progress=progress,
-                    cancelled=cancelled,
-                )
-            except RunCancelled:
-                app.end("Cancelled.", "cancelled")
-                return
-            except HookvizError as error:
-                self.show_problem(error, field="target")
-                app.end("The channels were not ranked.", "failed")
-                return
+        def work(progress: Progress, cancelled: Cancelled) -> str:
+            found = sweep(
+                model,
+                image,
+                layer,
+                target=target or None,
+                preprocess=how,
+                progress=progress,
+                cancelled=cancelled,
+            )
             with app.lock:
                 if app.model is model:
                     self._sweep, self._of = found, (model, image)
                     self.ranking = {**_ranking(found), "stale": app.image is not image}
-            app.end(f"{len(found.order)} channels ranked.")
+            return f"{len(found.order)} channels ranked."
 
-        app.begin("running", f"Ranking the channels of {layer} …", task)
+        self.compute(f"Ranking the channels of {layer}", "channels", work, field="target")
 
     def _send_table(self) -> None:
         if self._sweep is None:
@@ -309,6 +403,7 @@ class WhatIf(Panel):
             "remove": self._remove,
             "move": self._move,
             "undo": self._undo,
+            "run-edited": self._run_with,
             "target": self._set_target,
             "compare": self._compare,
             "rank": self._rank,
@@ -317,7 +412,7 @@ class WhatIf(Panel):
 
 
 def _record(
-    kind: str, layer: str, channels: str, place: str, heads: str, factor: float, sample: str
+    kind: str, layer: str, channels: str, place: str, heads: str, factor: float
 ) -> dict[str, Any]:
     """What the page's fields describe, as `edit_from_json` reads it.
 
@@ -344,27 +439,32 @@ def _record(
         record["factor"] = factor
     if kind == "replace_by_noise":
         record["seed"] = 0
-    if kind == "other_image":
-        if sample not in sample_images():
-            raise HookvizError(f"There is no sample {sample!r:.80}.")
-        record["sample"] = sample
     return record
 
 
-def _edit_of(model: LoadedModel, record: dict[str, Any]) -> Edit:
+def _edit_of(model: LoadedModel, record: dict[str, Any], other: Picture | None) -> Edit:
     """The edit of a record.
+
+    Args:
+        model: The model.
+        record: What the fields describe.
+        other: The image whose value is taken; None where the edit takes none.
 
     Raises:
         HookvizError: The model has no such layer, or the layer no such part.
     """
     select_layers(model.module, record["layers"])
-    if record["edit"] != "other_image":
+    if other is None:
         return edit_from_json(record)
     parts = {name: record[name] for name in ("channels", "heads", "place") if name in record}
     if isinstance(parts.get("place"), list):
         parts["place"] = tuple(parts["place"])
     made: Callable[..., Edit] = patch_from
-    return made(sample_image(record["sample"]), record["layers"], **parts)
+    return made(other, record["layers"], **parts)
+
+
+def _bytes(picture: Picture) -> int:
+    return 3 * picture.size[0] * picture.size[1] + len(picture.data)
 
 
 def _answer(

@@ -128,7 +128,7 @@ def runs(net: nn.Module, x: Tensor) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
 @given(net=networks, seed=st.integers(0, 2**16), train=st.booleans())
 def test_captured_values_are_those_of_the_twin(net: nn.Module, seed: int, train: bool) -> None:
     torch.manual_seed(seed)
@@ -170,7 +170,7 @@ def test_captured_values_are_those_of_the_twin(net: nn.Module, seed: int, train:
         torch.testing.assert_close(p.grad, q.grad)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
 @given(net=networks, seed=st.integers(0, 2**16))
 def test_a_layer_run_on_its_recorded_input_gives_its_recorded_output(
     net: nn.Module, seed: int

@@ -189,7 +189,7 @@ def test_a_tensor_without_values_is_a_reason_and_no_difference() -> None:
     assert entry.verdict() == "not compared"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(width=32), st.floats(width=32)), min_size=1, max_size=40),
 )

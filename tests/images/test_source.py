@@ -41,7 +41,7 @@ def moving_box(how: Any, pixels: np.ndarray, part: tuple[int, int, int, int]) ->
     return (lines[0][0], lines[1][0], lines[0][-1] + 1, lines[1][-1] + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.tuples(st.integers(4, 40), st.integers(4, 40)),
     st.one_of(st.none(), st.integers(4, 30), st.tuples(st.integers(4, 30), st.integers(4, 30))),

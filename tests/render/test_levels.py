@@ -144,7 +144,7 @@ def tensors(draw_):
     return torch.tensor(values, dtype=dtype).reshape(1, *shape)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     tensor=tensors(),
     scale=st.sampled_from(["layer", "channel", "symmetric"]),

@@ -344,7 +344,7 @@ def chains(draw: st.DrawFn) -> tuple[nn.Module, tuple[int, int]]:
     return nn.Sequential(*layers), size
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(chains())
 def test_what_moves_is_seen_in_any_chain_of_layers(made: tuple[nn.Module, tuple[int, int]]) -> None:
     net, size = made

@@ -291,3 +291,28 @@ def test_without_an_image_there_is_nothing_to_copy(app: Explorer, page: Any) -> 
     app.image, app.layers = hookviz.sample_image(), ["conv"]
     page.say("as-python")
     assert page.last("python")[0]["text"] == app.as_python()
+
+
+def test_edits_of_what_if_are_written_out(
+    opened: Callable[..., Explorer], same: Callable[..., str], tmp_path: Path
+) -> None:
+    photo, other = tmp_path / "photo.png", tmp_path / "other.png"
+    for file in (photo, other):
+        Image.effect_noise((90, 60), 80).convert("RGB").save(file)
+    app = opened(own_net(), photo, ["conv", "relu"], run=False)
+    app.edits = [
+        hookviz.capture.scale("conv", 3.0, channels=[1, 2]),
+        hookviz.run.patch_from(other, "conv", place=(4, 5)),
+        hookviz.capture.zero("relu", call=2, channels=0),
+    ]
+    assert app.start_run()
+    assert app.wait(60)
+    text = same(app, NET)
+    assert "edits=edits" in text
+    page_of = app.what_if
+    page_of.run_edited = False
+    app.edits = ()
+    page_of.restore([(hookviz.capture.zero("conv"), True)], run_edited=False)
+    assert app.start_run()
+    assert app.wait(60)
+    assert "edited_run = " in same(app, NET)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import hookviz
 from hookviz import sample_image
-from hookviz.capture import scale, zero
+from hookviz.capture import replace_output, scale, zero
+from hookviz.errors import ExportError
 from hookviz.images import Preprocessing
 from hookviz.models import LoadedModel
 from hookviz.run import patch_from
@@ -110,7 +114,7 @@ def test_what_is_not_legal_is_said_at_the_fields_and_the_list_stays(ready: Any) 
         {"what": "zero", "layer": "conv", "channels": "many"},
         {"what": "zero", "layer": "conv", "place": "here"},
         {"what": "explode", "layer": "conv"},
-        {"what": "other_image", "layer": "conv", "sample": "../../etc/passwd"},
+        {"what": "other_image", "layer": "conv", "image": "../../etc/passwd"},
         {"what": "scale", "layer": "conv", "factor": 1e30},
     ):
         page.say("add", **wrong)
@@ -144,7 +148,7 @@ def test_the_effect_is_read_from_the_target_that_was_typed(ready: Any, model: Lo
 
 def test_a_layers_value_for_another_image(ready: Any, model: LoadedModel) -> None:
     app, panel, page = ready
-    page.say("add", what="other_image", layer="relu", sample="coffee.png")
+    page.say("add", what="other_image", layer="relu", image="coffee.png")
     found = settled(app, panel)
     other = hookviz.feature_maps(model, sample_image("coffee.png"), ["relu"])
     expected = other.output.softmax(-1)[0].tolist()
@@ -191,3 +195,113 @@ def test_edits_go_with_their_model(ready: Any) -> None:
     app.model = nn.Sequential(nn.Conv2d(3, 4, 3))
     assert panel.edits == []
     assert panel.found == {}
+
+
+def photo_bytes() -> bytes:
+    file = io.BytesIO()
+    Image.effect_noise((40, 30), 80).convert("RGB").save(file, "PNG")
+    return file.getvalue()
+
+
+def upload(page: Any, data: bytes) -> str:
+    page.say("upload-start", id="u", name="other.png", size=len(data))
+    page.say("upload-piece", data, id="u", offset=0)
+    assert page.widget.app.wait(30)
+    key: str = page.last("upload-done")[0]["image"]
+    return key
+
+
+def test_a_photo_of_ones_own_gives_its_value_and_earlier_ones_stay(
+    ready: Any, model: LoadedModel
+) -> None:
+    app, panel, page = ready
+    data = photo_bytes()
+    key = upload(page, data)
+    assert panel.images[0] == [key, "other.png"]
+    assert app.image.name == "chelsea.png"  # it is for edits alone
+    page.say("add", what="other_image", layer="relu", image=key)
+    found = settled(app, panel)
+    expected = hookviz.feature_maps(model, data, ["relu"]).output.softmax(-1)[0].tolist()
+    by_name = {name: after for name, _, after in found["classes"]}
+    assert [by_name[name] for name in NAMES] == pytest.approx(expected, abs=1e-6)
+    app.image = data
+    app.image = sample_image("coffee.png")
+    assert [key, "other.png"] in panel.images
+    page.say("upload-start", id="v", name="no.png", size=4)
+    page.say("upload-piece", b"none", id="v", offset=0)
+    assert app.wait(30)
+    assert page.last("upload-refused")[0]["id"] == "v"
+    assert "no.png" in panel.alert["message"]
+
+
+def test_runs_are_edited_where_that_is_asked_for_and_all_that_is_kept_says_so(
+    ready: Any, model: LoadedModel, tmp_path: Path
+) -> None:
+    app, _, page = ready
+    assert app.start_run()
+    assert app.wait(30)
+    plain = app.run.select("relu").tensor.clone()
+    page.say("add", what="scale", layer="conv", channels="1", factor=-2)
+    assert app.wait(30)
+    assert app.edits == ()
+    assert not app.results.stale
+    page.say("run-edited", on=True)
+    assert app.results.stale == {"conv", "relu"}
+    assert app.start_run()
+    assert app.wait(30)
+    expected = hookviz.feature_maps(
+        model, sample_image(), ["conv", "relu"], edits=[scale("conv", -2, channels=1)]
+    )
+    found = app.run.select("relu").tensor
+    assert torch.equal(found, expected.select("relu").tensor)
+    assert not torch.equal(found, plain)
+    text = str(scale("conv", -2, channels=1))
+    assert {card["edited"] for card in app.gallery.cards} == {text}
+    assert text in app.predictions["reason"]
+    # What is exported says it, and is made again with it.
+    png = next(f for f in app.export(tmp_path).files if "relu" in f.name and f.suffix == ".png")
+    assert Image.open(png).text["edits"] == text
+    assert hookviz.reproduce(png, model=model, image=sample_image()).identical
+    page.say("factor", index=0, factor=1)
+    assert app.results.stale == {"conv", "relu"}
+    page.say("remove", index=0)
+    assert app.edits == ()
+
+
+def test_edits_and_their_images_come_back_with_a_session(
+    ready: Any, model: LoadedModel, tmp_path: Path, make_page: Any
+) -> None:
+    app, panel, page = ready
+    other = upload(page, photo_bytes())
+    page.say("add", what="other_image", layer="conv", place="3, 4", image=other)
+    page.say("add", what="zero", layer="relu", channels="0-2")
+    page.say("switch", index=1, on=False)
+    page.say("run-edited", on=True)
+    assert app.wait(30)
+    file = app.save(tmp_path / "edited.hookviz.json")
+    again = explore(model, session=file, run=True)
+    try:
+        assert again.wait(30)
+        assert again.what_if.edits == panel.edits
+        assert again.what_if.run_edited
+        assert again.start_run() or again.run is not None
+        assert again.wait(30)
+        assert app.start_run()
+        assert app.wait(30)
+        assert torch.equal(again.run.output, app.run.output)
+        assert len(again.run.edits) == 1
+    finally:
+        again.close()
+    app.edits = [zero("conv", channels=5)]
+    assert [entry["text"] for entry in panel.edits] == ["conv: zero channel 5"]
+    assert panel.run_edited
+    app.edits = []
+    assert panel.edits == []
+
+
+def test_an_edit_that_no_file_can_say_is_named(ready: Any, tmp_path: Path) -> None:
+    app, _, _ = ready
+    app.edits = replace_output("conv", lambda t: t * 2)
+    with pytest.raises(ExportError, match="What if"):
+        app.save(tmp_path / "own.hookviz.json")
+    assert "Set edit_1 first" in app.as_python()

@@ -5,7 +5,7 @@ import { sentence, worded } from "./wording.js";
 
 /**
  * @typedef {{key: string, layer: string, call: number, calls: number, leaf: string,
- *   leaves: string[], type: string, state: string, reason: string, stale: boolean,
+ *   leaves: string[], type: string, state: string, reason: string, stale: boolean, edited: string,
  *   collapsed: boolean, statistics: boolean, filters: boolean | null,
  *   channels?: string, first?: number[], version: number}} CardState
  */
@@ -47,6 +47,7 @@ export class Card {
     this.call = h("span", { class: "hv-tag hv-call", hv: "call", hidden: true });
     this.stale = h("span", { hv: "stale", class: "hv-badge hv-warn", hidden: true,
       title: "Drawn from an earlier image, model or preprocessing. Run again." }, "stale");
+    this.edited = h("span", { hv: "edited", class: "hv-badge hv-warn", hidden: true }, "edited");
     this.facts = h("span", { hv: "facts", class: "hv-card-facts" });
     this.scale = h("span", { hv: "colorbar", class: "hv-colorbar", role: "img", hidden: true });
     // What is set on this card alone; a press takes it away.
@@ -68,7 +69,7 @@ export class Card {
     this.body = h("div", { class: "hv-card-body" }, this.note, this.img, this.wait);
     this.el = h("article", { hv: "card", class: "hv-card", "data-key": key, tabindex: "-1" },
       h("header", { class: "hv-card-head" }, this.collapse,
-        h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale, this.first, this.own),
+        h("span", { class: "hv-card-what" }, this.name, this.type, this.call, this.stale, this.edited, this.first, this.own),
         this.facts, this.scale,
         h("span", { class: "hv-card-tools" }, this.leaf, this.pager, this.filters, this.statistics)),
       this.body);
@@ -118,6 +119,8 @@ export class Card {
     setText(this.call, called.trim());
     this.call.hidden = !called;
     this.stale.hidden = !state.stale;
+    this.edited.hidden = !state.edited;
+    this.edited.title = state.edited ?? "";
     this.el.classList.toggle("hv-stale", state.stale);
     this.el.classList.toggle("hv-collapsed", state.collapsed);
     this.body.hidden = state.collapsed;

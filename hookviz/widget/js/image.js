@@ -3,7 +3,7 @@
 // Reads the traits info, samples, choice, choices, own, max_bytes, accept, alert; sends messages.
 import "./image.css";
 import { button, Cleanup, focused, h, icon, labelled, middle, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
-import { filesOf, refusal, sendFile } from "./upload.js";
+import { filesOf, takeFiles, uploader } from "./upload.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -149,79 +149,6 @@ function preprocessingBox(model, cleanup) {
     for (const [name, each] of Object.entries(fields)) each.show(values[name] ?? "");
   });
   return { line, own, fields };
-}
-
-/** Sends files to Python, one at a time, with a bar that shows how far it is. @param {Model} model */
-function uploader(model) {
-  let sending = new AbortController();
-  const fill = h("span", { class: "hv-bar-fill" });
-  const bar = h("div", { hv: "upload", class: "hv-bar", role: "progressbar", "aria-label": "Upload", hidden: true,
-    "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": "0" }, fill);
-  /** @param {number} share */
-  function progress(share) {
-    const percent = String(Math.round(share * 100));
-    bar.hidden = false;
-    bar.setAttribute("aria-valuenow", percent);
-    fill.style.width = `${percent}%`;
-  }
-  /** @param {File} file */
-  async function take(file) {
-    const message = refusal(file, model.get("max_bytes") ?? Infinity);
-    if (message) {
-      model.send({ type: "problem", message, remedy: file.size ? "Choose a smaller image file." : "Choose another file." });
-      return;
-    }
-    sending.abort();
-    const mine = sending = new AbortController();
-    progress(0);
-    try {
-      await sendFile(model, file, progress, mine.signal);
-    } catch (trouble) {
-      model.send({ type: "problem", message: `“${file.name}” cannot be read by the browser.`,
-        remedy: "If it is a folder, drop a single image file.", details: String(trouble) });
-    }
-    if (mine === sending) bar.hidden = true;
-  }
-  return { bar, take, stop: () => sending.abort() };
-}
-
-/**
- * Lets an element take files by drop and paste, and keeps JupyterLab from opening them.
- * @param {HTMLElement} root where drop and paste are heard
- * @param {HTMLElement} zone what lights up
- * @param {(transfer: DataTransfer | null) => boolean} take
- * @param {(message: string) => void} refuse
- */
-function takeFiles(root, zone, take, refuse) {
-  let depth = 0;
-  const light = (/** @type {number} */ change) => {
-    depth = Math.max(0, change === 0 ? 0 : depth + change);
-    zone.classList.toggle("hv-over", depth > 0);
-  };
-  root.addEventListener("dragenter", (event) => {
-    event.preventDefault();
-    light(1);
-  });
-  root.addEventListener("dragleave", () => light(-1));
-  root.addEventListener("dragover", (event) => {
-    event.preventDefault();
-    event.stopPropagation();
-    if (event.dataTransfer) event.dataTransfer.dropEffect = "copy";
-  });
-  root.addEventListener("drop", (event) => {
-    event.preventDefault();
-    event.stopPropagation();
-    light(0);
-    if (!take(event.dataTransfer)) refuse("What was dropped is not a file.");
-  });
-  root.addEventListener("paste", (event) => {
-    if (take(event.clipboardData)) {
-      event.preventDefault();
-      event.stopPropagation();
-    } else if (!/** @type {HTMLElement} */ (event.target).closest?.("input, textarea")) {
-      refuse("There is no picture in the clipboard.");
-    }
-  });
 }
 
 export default { render: renderImage };

@@ -1,8 +1,10 @@
 // @ts-check
 // The panel "What if": a list of edits, the predictions without and with them, and the channels of
-// a layer by their effect. Reads the traits edits, layer, target, undoable, why_not, found, ranking.
+// a layer by their effect. Reads the traits edits, run_edited, images, layer, target, undoable, why_not, found,
+// ranking.
 import "./panel_whatif.css";
-import { button, checkbox, Cleanup, focused, h, icon, labelled, select, setOff, setText, textInput } from "./kit.js";
+import { button, checkbox, Cleanup, focused, h, icon, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
+import { filesOf, takeFiles, uploader } from "./upload.js";
 import { sentence } from "./wording.js";
 
 /** @type {[string, string][]} */
@@ -21,15 +23,27 @@ export function renderWhatIf({ model, el }) {
   const place = textInput("whatif-place", "Place", { class: "hv-input", placeholder: "all, or row, column" });
   const heads = textInput("whatif-heads", "Heads", { class: "hv-input", placeholder: "of attention" });
   const factor = h("input", { hv: "whatif-factor", class: "hv-input", type: "number", step: "0.1", value: "0.5", "aria-label": "Factor" });
-  const sample = select("whatif-sample", "Image", (model.get("samples") ?? []).map((/** @type {string} */ name) => [name, name]), () => undefined);
+  const image = select("whatif-image", "Image", [], () => undefined);
+  const upload = uploader(model);
+  let wanted = "";
+  const file = h("input", { hv: "whatif-file", type: "file", accept: "image/*,.heic,.heif", hidden: true, onchange: () => {
+    if (file.files?.[0]) upload.take(file.files[0]);
+    file.value = "";
+  } });
+  const another = button("whatif-another", () => file.click(), { class: "hv-link", title: "Or drop a photo here" }, "Another photo …");
   const factorField = labelled("Factor", factor);
-  const sampleField = labelled("Image", sample);
+  const imageField = h("span", { hv: "whatif-drop", class: "hv-whatif-drop" }, labelled("Image", image), another, file, upload.bar);
+  takeFiles(imageField, imageField, (transfer) => {
+    const [first] = filesOf(transfer);
+    if (first) upload.take(first);
+    return Boolean(first);
+  }, () => undefined);
   const add = button("whatif-add", () => send({ type: "add", what: kind.value, layer: layer.value, channels: channels.value, place: place.value,
-    heads: heads.value, factor: Number(factor.value) || 0, sample: sample.value }), { class: "hv-button" }, "Add");
+    heads: heads.value, factor: Number(factor.value) || 0, image: image.value }), { class: "hv-button" }, "Add");
   const problem = h("p", { hv: "whatif-problem", class: "hv-field-problem", role: "alert", hidden: true });
   function showFields() {
     factorField.hidden = kind.value !== "scale";
-    sampleField.hidden = kind.value !== "other_image";
+    imageField.hidden = kind.value !== "other_image";
   }
   showFields();
   for (const input of [layer, channels, place, heads, factor]) {
@@ -43,6 +57,8 @@ export function renderWhatIf({ model, el }) {
   const list = h("ol", { hv: "whatif-edits", class: "hv-whatif-edits", "aria-label": "Edits, in the order in which they are made" });
   const undo = button("whatif-undo", () => send({ type: "undo" }), {}, "Undo");
   const compare = button("whatif-compare", () => send({ type: "compare" }), { title: "Show the ticked layers before, after and their difference" }, "Compare the maps");
+  const edited = checkbox("whatif-run", "Run the layers with these edits", { title: "The gallery, its files and what is saved are then of the edited model, and say so" });
+  edited.input.addEventListener("change", () => send({ type: "run-edited", on: edited.input.checked }));
   const empty = h("p", { class: "hv-dim" }, "Change a part of a layer: what that does to the model's answer stands here at once.");
   // ── target, answer, ranking
   const target = textInput("whatif-target", "Target", { class: "hv-input hv-whatif-target", placeholder: "the likeliest class" });
@@ -59,8 +75,8 @@ export function renderWhatIf({ model, el }) {
   const why = h("p", { class: "hv-dim hv-note" });
   const root = h("section", { hv: "what-if", class: "hv hv-part hv-whatif", "aria-label": "What if" },
     h("div", { class: "hv-whatif-bar" }, labelled("Change", kind), labelled("Layer", layer), labelled("Channels", channels),
-      labelled("Place", place), labelled("Heads", heads), factorField, sampleField, add),
-    problem, why, empty, list,
+      labelled("Place", place), labelled("Heads", heads), factorField, imageField, add),
+    problem, why, empty, list, edited.line,
     h("div", { class: "hv-whatif-bar" }, labelled("Target", target), undo, compare, rank),
     effect, stale, bars, reason, ranked);
 
@@ -90,8 +106,15 @@ export function renderWhatIf({ model, el }) {
         button("whatif-remove", () => send({ type: "remove", index }), { label: `Remove: ${edit.text}`, "data-index": index, class: "hv-link" }, icon("close")));
     }));
     empty.hidden = edits.length > 0;
+    edited.line.hidden = !edits.length;
     setOff(compare, !edits.some((edit) => edit.on));
   }));
+  cleanup.follow(model, ["run_edited"], () => { edited.input.checked = model.get("run_edited") ?? false; });
+  cleanup.follow(model, ["images"], () => {
+    setChoices(image, model.get("images") ?? []);
+    if (wanted && [...image.options].some((option) => option.value === wanted)) [image.value, wanted] = [wanted, ""];
+  });
+  cleanup.add(upload.stop);
   cleanup.follow(model, ["undoable"], () => setOff(undo, !model.get("undoable")));
   cleanup.follow(model, ["layer"], () => { if (focused(root) !== layer && model.get("layer")) layer.value = model.get("layer"); });
   cleanup.follow(model, ["target"], () => { target.value = model.get("target") ?? ""; });
@@ -129,6 +152,10 @@ export function renderWhatIf({ model, el }) {
     }));
   });
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
+    if (message.type === "upload-done" && message.image) {
+      wanted = message.image;
+      if ([...image.options].some((option) => option.value === wanted)) image.value = wanted;
+    }
     if (message.type !== "table") return;
     const link = h("a", { href: URL.createObjectURL(new Blob([message.text], { type: "text/csv" })), download: message.name });
     link.click();
