@@ -20,7 +20,7 @@ from hookviz.capture._checks import check, check_choice, check_number
 from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_tensor_hook
 from hookviz.errors import CaptureError
 
-Kind = Literal["value", "norm"]
+LimitKind = Literal["value", "norm"]
 Over = Literal["parameter", "model"]
 NonFinite = Literal["keep", "zero", "error"]
 
@@ -35,7 +35,7 @@ class Limit:
         CaptureError: A field is no legal value.
     """
 
-    kind: Kind
+    kind: LimitKind
     size: float
     over: Over
     norm_type: float
@@ -208,7 +208,7 @@ def clip_gradients(
             'over="model" needs all gradients, and when="gradient" clips each as it arrives.',
             remedy='Use when="backward" or when="step".',
         )
-    kind: Kind = "norm" if value is None else "value"
+    kind: LimitKind = "norm" if value is None else "value"
     size: Any = norm if value is None else value
     by_itself = value is not None or moment == "gradient"
     span: Over = over or ("parameter" if by_itself else "model")

@@ -234,9 +234,7 @@ def sweep(
     if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
         raise HookvizError(f'call is {call!r:.80}; it must be a number from 1, or "last".')
     steps = Steps(progress, cancelled, "The sweep")
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model, weights, device, preprocess)
     names = tuple(select_layers(loaded.module, [layer]).values())
     if len(names) != 1:
         raise LayerError(f"'{layer}' names {len(names)} layers; a sweep goes through one.")
