@@ -12,7 +12,7 @@ def tag(picture: PictureAt) -> str:
     return f"{picture.kind}/{picture.layer or 'model'}{call}{leaf}"
 
 
-class Following:
+class Follower:
     """Hands on what is new in a history, number by number, picture by picture."""
 
     def __init__(self) -> None:

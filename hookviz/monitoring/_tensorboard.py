@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from hookviz.monitoring._follow import Following, tag
+from hookviz.monitoring._follow import Follower, tag
 from hookviz.monitoring._history import PictureAt, TrainingHistory
 
 
-class ToTensorBoard(Following):
+class ToTensorBoard(Follower):
     """Writes what a monitor finds with ``torch.utils.tensorboard``.
 
     TensorBoard itself shows a sample of the images (``--samples_per_plugin images=1000`` for more);

@@ -6,11 +6,11 @@ from typing import Any
 
 import wandb
 
-from hookviz.monitoring._follow import Following, tag
+from hookviz.monitoring._follow import Follower, tag
 from hookviz.monitoring._history import PictureAt, TrainingHistory
 
 
-class ToWandb(Following):
+class ToWandb(Follower):
     """Logs what a monitor finds to a run of wandb, also an offline one.
 
     Numbers have their step in ``hookviz/step``, to which all of them are set as the abscissa, so
