@@ -88,6 +88,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(scripts: Path, *arguments: object) -> subprocess.Popen[str]:
     path = os.pathsep.join((str(scripts), *filter(None, sys.path)))
     environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_raylet_start_wait_time_s"] = "120"  # where the machine is busy
     command = [sys.executable, str(scripts / "run.py"), *map(str, arguments)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
