@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from journey_app import App
+from journey_app import App, soon, steady_box
 from journey_lab import Lab
 
 pytestmark = pytest.mark.browser
@@ -75,18 +75,22 @@ def test_layers_and_maps_are_in_sight(
     lab.wait_idle()
     app.painted("features.0")
     if pixels > 64:
+        version = app.version("features.0")
         app.part("view-tile").fill(str(pixels))
-        app.painted("features.0", than=app.version("features.0"))
+        app.painted("features.0", than=version)
     app.root.evaluate("root => root.scrollIntoView({block: 'end'})")
     app.card("features.0").evaluate("card => card.scrollIntoView({block: 'start'})")
     app.root.evaluate("root => root.scrollIntoView({block: 'end'})")
     lab.screenshot(f"screen_{width}x{height}")
-    assert app.root.evaluate(ROWS) >= rows
-    count, wide = whole_tiles(lab, app, "features.0")
-    assert count >= tiles
-    assert wide >= pixels
-    run = app.run_button.bounding_box()
-    assert run is not None
+    found: list[float] = []
+
+    def in_sight() -> bool:
+        found[:] = app.root.evaluate(ROWS), *whole_tiles(lab, app, "features.0")
+        return found[0] >= rows and found[1] >= tiles and found[2] >= pixels
+
+    # The page tells its new width once that stays; the pictures of before are shown until then.
+    soon(in_sight, lambda: f"rows, whole tiles and their width: {found}")
+    run = steady_box(app.run_button)
     assert run["y"] >= 0
     assert run["y"] + run["height"] <= height
 
@@ -99,18 +103,16 @@ def test_half_a_window_shows_the_results_of_a_run_and_traps_no_wheel(
     lab.wait_idle()
     app.run("features.0")
     columns = app.root.locator(".hv-columns")
-    box, results = columns.bounding_box(), app.root.locator(".hv-results").bounding_box()
-    assert box is not None
-    assert results is not None
+    box = steady_box(columns)
     assert box["width"] <= 720
-    assert abs(results["y"] - box["y"]) < 60
+    soon(lambda: abs(steady_box(app.root.locator(".hv-results"))["y"] - box["y"]) < 60)
     lab.screenshot("screen_half")
     # Back at the layers, the wheel goes on past the list's end, to the results below it.
     columns.evaluate("box => { box.scrollTop = 0; }")
-    tree = app.part("treebox").bounding_box()
-    assert tree is not None
+    tree = steady_box(app.part("treebox"))
     lab.page.mouse.move(tree["x"] + 40, tree["y"] + 60)
     for _ in range(60):
         lab.page.mouse.wheel(0, 120)
         lab.page.wait_for_timeout(15)
-    assert columns.evaluate("box => box.scrollTop + box.clientHeight >= box.scrollHeight - 2")
+    end = "box => box.scrollTop + box.clientHeight >= box.scrollHeight - 2"
+    soon(lambda: columns.evaluate(end))
