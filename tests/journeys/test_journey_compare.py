@@ -227,25 +227,20 @@ def test_reduced_motion_leaves_blinking_to_the_hand(
         lab.page.emulate_media(reduced_motion="no-preference")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (650, 900)])
 def test_the_maps_are_in_sight_however_wide_the_page(
-    open_app: Callable[..., tuple[Lab, App]], width: int, height: int
+    open_app: Callable[..., tuple[Lab, App]],
 ) -> None:
     lab, app = open_app(READY)
     compare_two_photos(lab, app)
-    size = lab.page.viewport_size
-    lab.page.set_viewport_size({"width": width, "height": height})
-    try:
+    for width, height in ((1280, 720), (650, 900)):
+        lab.page.set_viewport_size({"width": width, "height": height})
         app.root.scroll_into_view_if_needed()
         app.part("compare").evaluate("el => el.scrollIntoView({block: 'start'})")
         expect(app.part("compare-maps")).to_be_in_viewport()
         lab.page.wait_for_timeout(800)  # the width is told once it stays
         lab.screenshot(f"compare_{width}")
         # Nothing is wider than its place.
-        inside = "el => el.scrollWidth <= el.clientWidth + 1"
-        soon(lambda: app.part("compare").evaluate(inside))
+        soon(lambda: app.part("compare").evaluate("e => e.scrollWidth <= e.clientWidth + 1"))
         for layer in range(2):
             app.part("compare-layer").nth(layer).focus()
             expect(app.part("compare-layer").nth(layer)).to_be_in_viewport()
-    finally:
-        lab.page.set_viewport_size(size or {"width": 1440, "height": 1000})
