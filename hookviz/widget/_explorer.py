@@ -36,6 +36,7 @@ from hookviz.widget._former import Former
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._inspect import InspectPlace
 from hookviz.widget._layer_tree import LayerTree
+from hookviz.widget._live import LiveView
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._pointing import Pointing
@@ -52,6 +53,7 @@ PANELS: tuple[type[Panel], ...] = (
     CompareRuns,
     ExplainImage,
     WhatIf,
+    LiveView,
     AboutLayer,
 )
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
