@@ -18,20 +18,19 @@ export function cameraProblem(problem) {
 /**
  * Opens the camera into a video element.
  * @param {HTMLVideoElement} video
- * @param {() => boolean} wanted whether it is still wanted once the browser has answered
- * @returns {Promise<MediaStream | null>} null where it is not
+ * @param {(stream: MediaStream) => boolean} take gets the stream as soon as there is one; whether
+ *   it is still wanted, else it is stopped at once
  */
-export async function openCamera(video, wanted) {
+export async function openCamera(video, take) {
   if (!isSecureContext) throw new Error("A camera needs a secure page: open it by https, or on localhost.");
   if (!navigator.mediaDevices?.getUserMedia) throw new Error("This browser gives pages no camera.");
   const stream = await navigator.mediaDevices.getUserMedia({ video: { height: { ideal: 480 } }, audio: false });
-  if (!wanted()) {
+  if (!take(stream)) {
     stopStream(stream);
-    return null;
+    return;
   }
   video.srcObject = stream;
   await video.play();
-  return stream;
 }
 
 /** @param {MediaStream | null} stream */

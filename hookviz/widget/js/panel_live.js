@@ -107,9 +107,9 @@ export function renderLive({ model, el }) {
     show();
     try {
       if (wanted === "camera") {
-        const opened = await openCamera(video, still);
-        if (!opened) return;
-        stream = opened;
+        // Kept at once: whatever stops it from now on finds it.
+        await openCamera(video, (opened) => still() && Boolean(stream = opened));
+        if (!still()) return;
         fileName = "camera";
         playing = true;
       } else if (wanted === "video" && chosen) {
