@@ -24,7 +24,7 @@ from torch import nn
 from hookviz.images import Preprocessing
 torch.manual_seed(0)
 net = nn.Sequential(nn.Conv2d(3, 6, 5, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-model = hookviz.load_model(net, preprocess=Preprocessing(resize=64, crop=(64, 64)))
+model = hookviz.load_model(net, preprocess=Preprocessing(resize=64, crop=(64, 64), fit="crop"))
 app = hookviz.explore(model, layers=["0", "1"])
 live = next(part for part in app.parts if type(part).__name__ == "LiveView")
 app"""

@@ -257,8 +257,10 @@ export function renderLive({ model, el }) {
         setTimeout(() => mine === turn && playing && goTo((number + 1) % count), Math.max(0, 1000 * message.lasts - delay));
       }
       // The next frame is on its way while this one is painted.
+      const taken = performance.now() - delay;
       chain.next();
       paint(message, buffers);
+      requestAnimationFrame(() => { root.dataset.shown = (performance.now() - taken).toFixed(1); });
     } else if (type === "figures" && seq === chain.seq && !playing) {
       message.keys.forEach((/** @type {string} */ key, /** @type {number} */ at) => cards.get(key)?.showFigure(buffers[at], message.ratio));
     } else if (type === "busy") {
