@@ -32,10 +32,11 @@ from PIL import Image
 import hookviz
 from hookviz.models import feed
 from hookviz.surveys import open_survey, survey
+from hookviz.surveys._find import find_source
 from hookviz.surveys._inputs import BatchMaker, Inputs, batches_of
 from hookviz.surveys._plan import Plan, read_manifest, read_rows, rows_file, write_rows
 from hookviz.surveys._shards import ShardMaker, parts_of
-from hookviz.surveys._sources import Row, find_source
+from hookviz.surveys._sources import Row
 
 LAYERS = ["layer1", "layer2", "layer3", "layer4"]
 STAMPS = Path("/usr/share/tuxpaint/stamps")

@@ -322,16 +322,13 @@ def _read_three(shape: tuple[int, ...], hints: Hints) -> Reading:
     if kind.startswith(_TOKENS) or kind.endswith(_TOKENS):
         return Reading("tokens", "NTD", "the order of T is not known")
     if known is not None:
-        of_one = shape[0] == known.batch
-        return (
-            Reading("tokens", "NTD", "possibly (C, H, W)")
-            if of_one
-            else Reading("maps", "CHW", "possibly (N, T, D)")
-        )
-    square = shape[1] == shape[2]
-    fits = any(_grid_like(shape[1] - apart, hints.input_size) for apart in (0, 1, 2, 4, 5))
-    if fits and not square and shape[0] <= 32 and shape[1] >= 16 and shape[2] >= 32:
+        batch = shape[0] == known.batch
+    else:
+        fits = any(_grid_like(shape[1] - apart, hints.input_size) for apart in (0, 1, 2, 4, 5))
         # So few at the front, so many features: a batch of tokens rather than a stack of maps.
+        batch = fits and shape[0] <= 32 and shape[1] >= 16 and shape[2] >= 32
+        batch &= shape[1] != shape[2]
+    if batch:
         return Reading("tokens", "NTD", "possibly (C, H, W)")
     return Reading("maps", "CHW", "possibly (N, T, D)")
 

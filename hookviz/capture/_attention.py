@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hookviz._axes import Windows
 from hookviz._text import error_text
 from hookviz.capture._hooks import OnActivation, not_kept
-from hookviz.capture._module_hooks import EarlyStop, watch_calls
+from hookviz.capture._module_hooks import EarlyStop, Watcher, watch_calls
 from hookviz.capture._snapshot import Snapshot
 from hookviz.capture._store import Hooked, RawRecord, Store, ThreadLog
 from hookviz.capture._tree import ModuleTree
@@ -48,7 +48,6 @@ _encoder_layer = torch.ops.aten._transformer_encoder_layer_fwd.default  # noqa: 
 _push_mode: Callable[[TorchFunctionMode], None] = torch.overrides._push_mode  # noqa: SLF001 - see above
 _pop_mode: Callable[[], TorchFunctionMode] = torch.overrides._pop_mode  # noqa: SLF001 - see above
 _EACH_HEAD = {"need_weights": True, "average_attn_weights": False}
-_FORWARD = inspect.signature(F.multi_head_attention_forward)
 
 
 class _RunningCall:
@@ -100,7 +99,8 @@ class AttentionWatch:
         """Watch every module; ``undo`` is given what ends it."""
         for name, module in self._tree.modules.items():
             if name not in self._tree.scripts:
-                undo(watch_calls(module, _ModuleWatcher(self, name)))
+                # The module holds the watcher, so the watcher holds its name alone.
+                undo(watch_calls(module, Watcher(partial(self.begin, name), self.end)))
 
     def after(self, _log: ThreadLog, index: int, call: int, order: int) -> None:
         """A hook of the layer whose call is running has numbered that call."""
@@ -134,7 +134,9 @@ class AttentionWatch:
         done = error is None or isinstance(error, EarlyStop)
         try:
             if done and isinstance(frame.module, nn.MultiheadAttention) and not frame.attends:
-                self.take(frame.name, lambda: _second_call(frame), self._keep)
+                forward, args = type(frame.module).forward, (frame.module, *frame.args)
+                again = partial(_second_call, forward, args, frame.kwargs)
+                self.take(frame.name, again, self._keep)
             if done and frame.maps:
                 self._record(frame)
         finally:
@@ -153,7 +155,7 @@ class AttentionWatch:
         elif func is F.scaled_dot_product_attention:
             self.take(name, lambda: probabilities(*args, **kwargs), self._keep)
         else:
-            self.take(name, lambda: _function_again(args, kwargs), self._keep)
+            self.take(name, lambda: _second_call(func, args, kwargs), self._keep)
 
     def take(self, name: str, make: Callable[[], Tensor], keep: Snapshot) -> None:
         """Make and keep a layer's attention, where the layer is wanted."""
@@ -233,19 +235,6 @@ class AttentionWatch:
             _push_mode(other)
 
 
-class _ModuleWatcher:
-    """Tells the watch of one module's calls; the module holds it, so it holds the name alone."""
-
-    def __init__(self, watch: AttentionWatch, name: str) -> None:
-        self._watch, self._name = watch, name
-
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object | None:
-        return self._watch.begin(self._name, module, args, kwargs)
-
-    def end(self, token: Any, error: BaseException | None) -> None:
-        self._watch.end(token, error)
-
-
 class _Functions(TorchFunctionMode):
     """Sees the functions that compute attention."""
 
@@ -253,9 +242,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self._watch = watch
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if func in _SEEN:
@@ -270,9 +257,7 @@ class _Operations(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # as torch has it
         self._watch = watch
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _native:
             given = _complete(func, args, kwargs)
             if given["query"].is_cpu and not given["need_weights"] and _is_wide(given["query"]):
@@ -340,17 +325,11 @@ def _in_encoder_layer(given: dict[str, Any]) -> Tensor:
 class _AtSoftmax(Exception):  # noqa: N818 - control flow: it ends a call that has shown enough
     """Carries the weights out."""
 
-    def __init__(self, weights: Tensor) -> None:
-        super().__init__("the call was ended at its softmax")
-        self.weights = weights
-
 
 class _EndsAtSoftmax(TorchDispatchMode):  # type: ignore[no-untyped-call]  # as torch has it
     """Ends a call of ``nn.MultiheadAttention`` at its softmax, whose input it computes in float."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.ops.aten._softmax.default, torch.ops.aten.softmax.int):  # noqa: SLF001 - names of operations
             raise _AtSoftmax(args[0].softmax(-1))
         if func in (torch.ops.aten.bmm.default, torch.ops.aten.baddbmm.default):
@@ -369,40 +348,34 @@ def _called_again(call: Callable[[], Any], heads: int) -> Tensor:
             with _EndsAtSoftmax():  # type: ignore[no-untyped-call]  # as torch has it
                 found: Tensor = call()[1].detach()
         except _AtSoftmax as early:
-            return early.weights.reshape(-1, heads, *early.weights.shape[1:])
+            weights: Tensor = early.args[0]
+            return weights.reshape(-1, heads, *weights.shape[1:])
     return found
 
 
-def _second_call(frame: _RunningCall) -> Tensor:
-    """The weights of an ``nn.MultiheadAttention`` off its fast path, before dropout."""
-    module: Any = frame.module
-    forward = type(module).forward
-    given = inspect.signature(forward).bind(module, *frame.args, **frame.kwargs)
-    given.arguments |= _EACH_HEAD
-    found = _called_again(lambda: forward(*given.args, **given.kwargs), module.num_heads)
-    return _masked_rows_zero(found, given.arguments, module.bias_k, module.add_zero_attn)
+def _second_call(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> Tensor:
+    """The weights of each head before dropout, by the same call once more.
 
-
-def _function_again(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-    """The same of ``F.multi_head_attention_forward``, called without the module."""
-    given = _FORWARD.bind(*args, **kwargs)
+    Args:
+        function: ``F.multi_head_attention_forward``, or the ``forward`` of a class of
+            ``nn.MultiheadAttention``, whose first argument is the module.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+    """
+    given = inspect.signature(function).bind(*args, **kwargs)
     given.apply_defaults()
     own = given.arguments
     own |= _EACH_HEAD
-    call = partial(F.multi_head_attention_forward, *given.args, **given.kwargs)
-    found = _called_again(call, own["num_heads"])
-    return _masked_rows_zero(found, own, own["bias_k"], own["add_zero_attn"])
-
-
-def _masked_rows_zero(
-    found: Tensor, given: Mapping[str, Any], bias_k: Any, add_zero: Any
-) -> Tensor:
-    """The same for masks of the module, whose True means forbidden; extra keys are never masked."""
-    if bias_k is not None or add_zero:
-        return found
+    first = given.args[0]
+    fact: Callable[[str], Any] = (
+        partial(getattr, first) if isinstance(first, nn.Module) else own.get
+    )
+    found = _called_again(lambda: function(*given.args, **given.kwargs), fact("num_heads"))
     heads, queries, keys = found.shape[-3:]
-    padding, mask = given.get("key_padding_mask"), given.get("attn_mask")
-    if padding is None and mask is None:
+    padding, mask = own.get("key_padding_mask"), own.get("attn_mask")
+    # Masks of the module, whose True means forbidden; extra keys are never masked.
+    extra = fact("bias_k") is not None or fact("add_zero_attn")
+    if extra or (padding is None and mask is None):
         return found
     forbidden = torch.zeros(found.shape, dtype=torch.bool, device=found.device)
     if padding is not None:
@@ -459,9 +432,7 @@ def probabilities(
         return scores.softmax(-1).masked_fill(masked, 0.0)
 
 
-def _is_attention(
-    frame: _RunningCall, out: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> bool:
+def _is_attention(frame: _RunningCall, out: Any, args: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether a softmax gives attention: over the last of three or more axes, in such a module."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     called = f"{frame.name.rpartition('.')[2]} {type(frame.module).__name__}".lower()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -15,10 +16,11 @@ from torch.autograd import Variable
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from hookviz.capture._checks import check_choice, check_number
+from hookviz.capture._checks import check, check_choice, check_number
 from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_tensor_hook
 from hookviz.errors import CaptureError
 
+LimitKind = Literal["value", "norm"]
 Over = Literal["parameter", "model"]
 NonFinite = Literal["keep", "zero", "error"]
 
@@ -33,7 +35,7 @@ class Limit:
         CaptureError: A field is no legal value.
     """
 
-    kind: Literal["value", "norm"]
+    kind: LimitKind
     size: float
     over: Over
     norm_type: float
@@ -56,15 +58,13 @@ class Limit:
         Args:
             pairs: Names of parameters with their gradients, of any shape.
         """
-        if self.over == "parameter":
-            for name, gradient in pairs:
-                gradient.copy_(self.clipped(name, gradient))
-            return
+        change = self.clipped if self.over == "parameter" else self._cleaned
         for name, gradient in pairs:
-            gradient.copy_(self._cleaned(name, gradient))
-        scale = self._scale(self.total_norm([gradient for _, gradient in pairs]))
-        for _, gradient in pairs:
-            gradient.mul_(scale.to(gradient.device))
+            gradient.copy_(change(name, gradient))
+        if self.over == "model":
+            scale = self._scale(self.total_norm([gradient for _, gradient in pairs]))
+            for _, gradient in pairs:
+                gradient.mul_(scale.to(gradient.device))
 
     def clipped(self, name: str, gradient: Tensor) -> Tensor:
         """One gradient brought under the limit by itself, as a new tensor of the same shape."""
@@ -198,10 +198,8 @@ def clip_gradients(
     if (value is None) == (norm is None):
         raise CaptureError("clip_gradients takes either value= or norm=, not both or neither.")
     check_choice("when", when, "gradient", "backward", "step", None)
-    if optimizer is not None and not isinstance(optimizer, Optimizer):
-        raise CaptureError(
-            f"optimizer must be a torch.optim.Optimizer or None, not {type(optimizer).__name__}."
-        )
+    known = isinstance(optimizer, Optimizer | None)
+    check("optimizer", optimizer, "a torch.optim.Optimizer or None", holds=known)
     if optimizer is not None and when != "step":
         raise CaptureError(f'optimizer= is for when="step", and when is {when!r}.')
     moment: When = when or ("backward" if value is None else "gradient")
@@ -210,15 +208,11 @@ def clip_gradients(
             'over="model" needs all gradients, and when="gradient" clips each as it arrives.',
             remedy='Use when="backward" or when="step".',
         )
+    kind: LimitKind = "norm" if value is None else "value"
+    size: Any = norm if value is None else value
     by_itself = value is not None or moment == "gradient"
-    limit = Limit(
-        kind="norm" if value is None else "value",
-        size=norm if value is None else value,  # type: ignore[arg-type]  # one is not None
-        over=over or ("parameter" if by_itself else "model"),
-        norm_type=norm_type,
-        nonfinite=nonfinite,
-        foreach=foreach,
-    )
+    span: Over = over or ("parameter" if by_itself else "model")
+    limit = Limit(kind, size, span, norm_type, nonfinite, foreach)
     return GradientClipping(model, limit, moment, optimizer)
 
 
@@ -244,15 +238,15 @@ class GradientClipping(StaysHere):
         # so that model and handle die without the garbage collector.
         self._model = weakref.ref(model)
         self._hooks: dict[str, tuple[weakref.ref[Tensor], Any]] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
         try:
             if when != "step":
                 # After each forward, because parameters may be unfrozen, replaced or (in lazy
                 # modules) made until then.
-                self._undo.append(set_forward_hook(model, lambda *_: self.refresh()))
+                self._undo.callback(set_forward_hook(model, lambda *_: self.refresh()))
             elif optimizer is not None:
                 handle = optimizer.register_step_pre_hook(lambda *_: self._clip_all())
-                self._undo.append(handle.remove)
+                self._undo.callback(handle.remove)
             self.refresh()
         except BaseException:
             self.remove()
@@ -304,10 +298,8 @@ class GradientClipping(StaysHere):
         self._closed = True
         for _, handle in self._hooks.values():
             handle.remove()
-        for undo in self._undo:
-            undo()
         self._hooks.clear()
-        self._undo.clear()
+        self._undo.close()
 
     def __enter__(self) -> GradientClipping:
         return self

@@ -86,13 +86,9 @@ def _where_and_region(name: str, part: EditPart) -> tuple[Where, Region]:
         raise CaptureError(
             f"{name} has no option '{min(unknown)}'; it has {names_text(EditPart.__annotations__)}."
         )
-    where: Where = {}
-    if "call" in part:
-        where["call"] = part["call"]
-    if "leaf" in part:
-        where["leaf"] = part["leaf"]
-    channels, place, heads = part.get("channels"), part.get("place"), part.get("heads")
-    return where, Region.of(channels, place, heads, part.get("axis"))
+    given: dict[str, Any] = {**part}
+    where: Any = {key: given.pop(key) for key in Where.__annotations__ if key in given}
+    return where, Region.of(**given)
 
 
 def zero(layers: Layers, **part: Unpack[EditPart]) -> Edit:
@@ -496,7 +492,6 @@ def _stored(tensor: Tensor, region: Region = Region()) -> Make:  # noqa: B008 - 
 READY_MADE: dict[str, Callable[..., Edit]] = {
     one.__name__: one for one in (zero, scale, replace_by_mean, replace_by_noise)
 }
-_ARGUMENTS = ("edit", "layers", "factor", "seed", *EditPart.__annotations__)
 
 
 def edit_from_json(record: object) -> Edit:
@@ -524,10 +519,9 @@ def edit_from_json(record: object) -> Edit:
         raise CaptureError(f"There is no edit {name!r:.80}; legal are {names_text(READY_MADE)}.")
     if not isinstance(layers, list) or not layers or not all(isinstance(n, str) for n in layers):
         raise CaptureError(f"The layers of an edit are a list of names, not {layers!r:.80}.")
-    unknown = [key for key in record if key not in _ARGUMENTS]
     given = {key: record[key] for key in record if key not in ("edit", "layers")}
     try:
         return make(layers, **given)
     except TypeError as error:
-        found = f"'{unknown[0]}'" if unknown else error_text(error)
-        raise CaptureError(f"The record of the edit '{name}' does not fit it: {found}.") from error
+        text = error_text(error)
+        raise CaptureError(f"The record of the edit '{name}' does not fit it: {text}.") from error

@@ -73,7 +73,7 @@ class Region:
         """
         if self.heads is not None:
             return _counted("head", self.heads)
-        words = "the whole output" if self.channels is None else channels_text(self.channels)
+        words = "the whole output" if self.channels is None else _counted("channel", self.channels)
         if self.place is None:
             return words
         at = str(self.place) if len(self.place) > 1 else f"token {self.place[0]}"
@@ -94,22 +94,17 @@ class Region:
             CaptureError: There is no such channel, place or head, or the axes are not known.
         """
         if self.heads is not None:
-            share = tensor.shape[-1] // site.heads
-            beyond = [h for h in self.heads if not 0 <= h < site.heads]
-            if beyond:
-                raise CaptureError(
-                    f"There is no head {beyond[0]} in '{site.layer}': its heads are 0 to "
-                    f"{site.heads - 1}."
-                )
-            own = torch.arange(tensor.shape[-1], device=tensor.device) // share
+            _check_within(self.heads, site.heads, "head", f"in '{site.layer}'")
+            last = tensor.shape[-1]
+            own = torch.arange(last, device=tensor.device) // (last // site.heads)
             return torch.isin(own, torch.tensor(self.heads, device=tensor.device))
         mask = None
         if self.channels is not None:
             axis = channel_axis(self.axis, tensor, site)
-            mask = _along(axis, _within(self.channels, axis, tensor, site), tensor)
+            mask = _along(axis, self.channels, tensor, "channel", site)
         if self.place is not None:
             for axis, number in self._at(tensor, site):
-                there = _along(axis, _one(number, axis, tensor, site), tensor)
+                there = _along(axis, (number,), tensor, "place", site)
                 mask = there if mask is None else mask & there
         return mask
 
@@ -128,12 +123,9 @@ class Region:
                     remedy="Give the number of the token: place=5.",
                 )
             rows, columns = found.grid
-            for what, number, most in (("row", place[0], rows), ("column", place[1], columns)):
-                if number >= most:
-                    raise CaptureError(
-                        f"There is no {what} {number} in {site}: its tokens lie in {rows} rows and "
-                        f"{columns} columns."
-                    )
+            what = f"in {site}, whose tokens lie in {rows} rows and {columns} columns"
+            _check_within(place[:1], rows, "row", what)
+            _check_within(place[1:], columns, "column", what)
             return [(axes[0], found.apart + place[0] * columns + place[1])]
         legal = {0: "no places", 1: "tokens or positions: place=5", 2: "places (row, column)"}
         raise CaptureError(
@@ -155,11 +147,6 @@ def indices(given: Channels, what: str = "Channels") -> tuple[int, ...]:
         found = f"{bad[0]!r}" if bad else "none"
         raise CaptureError(f"{what} are given by one or more indices, from 0, not {found}.")
     return tuple(dict.fromkeys(int(c) for c in each))
-
-
-def channels_text(channels: tuple[int, ...]) -> str:
-    """Channels as people read them: "channels 0, 3"."""
-    return _counted("channel", channels)
 
 
 def _counted(noun: str, numbers: tuple[int, ...]) -> str:
@@ -203,30 +190,20 @@ def place_axes(channel: int, tensor: Tensor) -> list[int]:
     return [axis for axis in range(first, tensor.ndim) if axis != channel]
 
 
-def _within(channels: tuple[int, ...], axis: int, tensor: Tensor, site: Site) -> Tensor:
-    count = tensor.shape[axis]
-    beyond = [c for c in channels if not 0 <= c < count]
-    if beyond:
-        raise CaptureError(
-            f"There is no channel {beyond[0]} in {site}, of shape {tuple(tensor.shape)}: its "
-            f"channels are 0 to {count - 1} (axis {axis})."
-        )
-    chosen = torch.zeros(count, dtype=torch.bool, device=tensor.device)
-    return chosen.index_fill(0, torch.tensor(channels, device=tensor.device), 1)
+def _check_within(numbers: Iterable[int], count: int, noun: str, what: str) -> None:
+    for number in numbers:
+        if not 0 <= number < count:
+            raise CaptureError(
+                f"There is no {noun} {number} {what}: its {noun}s are 0 to {count - 1}."
+            )
 
 
-def _one(number: int, axis: int, tensor: Tensor, site: Site) -> Tensor:
-    count = tensor.shape[axis]
-    if number >= count:
-        raise CaptureError(
-            f"There is no place {number} along axis {axis} of {site}, of shape "
-            f"{tuple(tensor.shape)}: legal are 0 to {count - 1}."
-        )
-    return torch.arange(count, device=tensor.device) == number
-
-
-def _along(axis: int, chosen: Tensor, tensor: Tensor) -> Tensor:
-    """A mask along one axis that broadcasts to the tensor."""
+def _along(axis: int, numbers: tuple[int, ...], tensor: Tensor, noun: str, site: Site) -> Tensor:
+    """A mask of some places along one axis that broadcasts to the tensor."""
+    count, shape = tensor.shape[axis], tuple(tensor.shape)
+    _check_within(numbers, count, noun, f"along axis {axis} of {site}, of shape {shape}")
+    all_of_them = torch.arange(count, device=tensor.device)
+    chosen = torch.isin(all_of_them, torch.tensor(numbers, device=tensor.device))
     return chosen.reshape([-1 if at == axis else 1 for at in range(tensor.ndim)])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias, TypedDict
@@ -26,6 +26,7 @@ from hookviz.capture._hooks import named_arguments, parameter_names
 from hookviz.capture._leaves import change_leaves, describe, leaves
 from hookviz.capture._module_hooks import (
     StaysHere,
+    Watcher,
     bypass_compiled,
     set_forward_hook,
     set_pre_hook,
@@ -109,12 +110,15 @@ class Edit:
         legal = "a path or glob such as '0'"
         check("leaf", self.leaf, legal, holds=isinstance(self.leaf, str | None))
 
+    @property
+    def _each(self) -> Sequence[Any]:
+        return self.layers if isinstance(self.layers, list | tuple) else [self.layers]
+
     def __str__(self) -> str:
         """The edit in one line: "features.28 call 2: zero channel 7"."""
-        given = self.layers
-        each = given if isinstance(given, list | tuple) else [given]
         names = [
-            one if isinstance(one, str) else getattr(one, "__name__", str(one)) for one in each
+            one if isinstance(one, str) else getattr(one, "__name__", str(one))
+            for one in self._each
         ]
         shown = ", ".join(name or "(model)" for name in names[:3])
         shown += f" and {len(names) - 3} more" * (len(names) > 3)
@@ -138,14 +142,13 @@ class Edit:
             >>> scale("conv1", 0.5, channels=3).to_json()
             {'edit': 'scale', 'factor': 0.5, 'channels': [3], 'layers': ['conv1']}
         """
-        each = self.layers if isinstance(self.layers, list | tuple) else [self.layers]
         if self.recipe is None:
             raise CaptureError(f"'{self}' holds a function or tensor, which no file can say again.")
-        if not all(isinstance(one, str) for one in each):
+        if not all(isinstance(one, str) for one in self._each):
             raise CaptureError(f"'{self}' does not name its layers, so no file can say it again.")
         where = {"call": self.call, "leaf": self.leaf}
         chosen = {key: value for key, value in where.items() if value is not None}
-        return {**self.recipe, **chosen, "layers": list(each)}
+        return {**self.recipe, **chosen, "layers": list(self._each)}
 
     def at(self, layers: Iterable[str]) -> Self:
         """The same edit with its layers named.
@@ -259,6 +262,7 @@ class Editing(StaysHere):
         self._model = model
         self._root = tree.root
         self._plan: list[tuple[int, str, nn.Module, Heads | None]] = []
+        self._seconds: dict[nn.Module, SecondCall] = {}
         for index, one in enumerate(self.edits):
             if not isinstance(one, Edit):
                 raise CaptureError(f"edit takes edits, not {type(one).__name__}.")
@@ -266,8 +270,10 @@ class Editing(StaysHere):
                 module = tree.modules[name]
                 heads = None
                 if one.heads is not None:
-                    heads = heads_of(name, module, dict(tree.modules))
+                    heads = heads_of(name, module, tree.modules)
                     module = heads.module
+                    if heads.kind == "attention":
+                        self._seconds.setdefault(module, SecondCall())
                 self._plan.append((index, name, module, heads))
         self._stack = ExitStack()
         self._open = False
@@ -283,12 +289,14 @@ class Editing(StaysHere):
         self._open = True
         try:
             bypass_compiled(self._model, self._stack.callback)
-            self._stack.callback(watch_calls(self._root, self._calls))
-            seconds: dict[nn.Module, SecondCall] = {}
+            watcher = Watcher(self._calls.begin, self._calls.end)
+            self._stack.callback(watch_calls(self._root, watcher))
+            for module, second in self._seconds.items():
+                self._stack.callback(set_pre_hook(module, second.before))
             # Heads lie before the output, so their edits act before those of the output.
             for step in sorted(self._plan, key=lambda step: step[3] is None):
-                self._hook(*step, seconds)
-            for module, second in seconds.items():
+                self._hook(*step)
+            for module, second in self._seconds.items():
                 self._stack.callback(set_forward_hook(module, second.after))
         except BaseException:
             self.close()
@@ -325,25 +333,7 @@ class Editing(StaysHere):
                     "forward."
                 )
 
-    def _hook(
-        self,
-        index: int,
-        name: str,
-        module: nn.Module,
-        heads: Heads | None,
-        seconds: dict[nn.Module, SecondCall],
-    ) -> None:
-        if heads is not None and heads.kind == "attention":
-            second = seconds.get(module)
-            if second is None:
-                second = seconds[module] = SecondCall()
-                self._stack.callback(set_pre_hook(module, second.before))
-
-            def edited(module: nn.Module, _: Any, out: Any) -> Any:
-                return self._edited(index, name, module, out, heads=heads, second=second)
-
-            self._stack.callback(set_forward_hook(module, edited))
-            return
+    def _hook(self, index: int, name: str, module: nn.Module, heads: Heads | None) -> None:
         kind = self.edits[index].kind if heads is None else heads.kind
         if kind in ("input", "input_gradient"):
             names = parameter_names(module)
@@ -361,10 +351,11 @@ class Editing(StaysHere):
 
             self._stack.callback(set_pre_hook(module, before))
         else:
-            undo = set_forward_hook(
-                module, lambda m, _, out: self._edited(index, name, m, out, heads=heads)
-            )
-            self._stack.callback(undo)
+
+            def after(module: nn.Module, _: Any, out: Any) -> Any:
+                return self._edited(index, name, module, out, heads=heads)
+
+            self._stack.callback(set_forward_hook(module, after))
 
     def _edited(
         self,
@@ -375,7 +366,6 @@ class Editing(StaysHere):
         first: str | None = None,
         *,
         heads: Heads | None = None,
-        second: SecondCall | None = None,
     ) -> Any:
         """The value with the chosen leaves changed; None where the call is not meant."""
         one = self.edits[index]
@@ -393,7 +383,8 @@ class Editing(StaysHere):
             site = Site(name, module, call, one.kind, path, recomputed, count)
             if one.kind in ("output", "input"):
                 self._count(index)
-                if second is not None and isinstance(module, nn.MultiheadAttention):
+                if heads is not None and isinstance(module, nn.MultiheadAttention):
+                    second = self._seconds[module]
                     return second.edited(module, tensor, lambda t: one.change(t, site))
                 changed = one.change(tensor, site)
                 self._calls.changed(site, tensor, changed)

@@ -164,6 +164,8 @@ def change_leaves(value: Any, change: Callable[[str, Tensor], Tensor], prefix: s
 
 
 class _Rebuilding:
+    """An object, as a function that calls itself would stay alive until the garbage collector."""
+
     def __init__(self, change: Callable[[str, Tensor], Tensor]) -> None:
         self._change = change
         self._seen: dict[str, int] = {}

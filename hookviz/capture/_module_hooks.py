@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -199,14 +199,16 @@ class EarlyStop(Exception):  # noqa: N818 - it is control flow, not an error
         self.run = run
 
 
-class Watcher(Protocol):
-    """Who wants to know of a module's calls."""
+class Watcher(NamedTuple):
+    """Who wants to know of a module's calls.
 
-    def begin(self, module: nn.Module, args: Any, kwargs: Any) -> object | None:
-        """Called before; what it returns comes back in ``end``, None stands for "not mine"."""
+    Attributes:
+        begin: Called before; what it returns is given to ``end``, None stands for "not mine".
+        end: Called after, with what ended the call, if any; may give an error in its place.
+    """
 
-    def end(self, token: Any, error: BaseException | None) -> Exception | None:
-        """Called after, with what ended the call, if any; may give an error in its place."""
+    begin: Callable[[nn.Module, Any, Any], Any]
+    end: Callable[[Any, BaseException | None], Exception | None]
 
 
 class _Guard(StaysHere):

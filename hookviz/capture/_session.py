@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import compress
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from hookviz.capture._hooks import cancel_hook, input_hook, output_hook, paramet
 from hookviz.capture._leaves import change_leaves
 from hookviz.capture._module_hooks import (
     StaysHere,
+    Watcher,
     belongs_to,
     bypass_compiled,
     is_tracing,
@@ -182,7 +184,7 @@ class Capture(StaysHere, CaptureResults):
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self._is_open = False
-        self._undo: list[Callable[[], object]] = []
+        self._undo = ExitStack()
         tree = ModuleTree(module)
         selected = select_from(tree, layers)
         chosen = [Hooked(i, name, layer) for i, (name, layer) in enumerate(selected.items())]
@@ -248,7 +250,7 @@ class Capture(StaysHere, CaptureResults):
         self._store = store = Store([*self._chosen, *self._inside], self._parallel)
         self._is_open = True
         store.thread.append(None)
-        self._undo.append(store.thread.pop)
+        self._undo.callback(store.thread.pop)
         try:
             self._set_hooks(store)
         except BaseException:
@@ -261,15 +263,7 @@ class Capture(StaysHere, CaptureResults):
         if self._is_open:
             self._is_open = False
             self._store.close()
-            self._undo_all()
-
-    def _undo_all(self) -> None:
-        try:
-            while self._undo:
-                self._undo.pop()()
-        finally:
-            if self._undo:  # whatever failed, the other hooks must go
-                self._undo_all()
+            self._undo.close()  # whatever fails in it, the other hooks go
 
     def __enter__(self) -> Self:
         return self.open(_stacklevel=4)
@@ -354,7 +348,7 @@ class Capture(StaysHere, CaptureResults):
         self._store.clear()
 
     def _set_hooks(self, store: Store) -> None:
-        tree, asked, undo = self._tree, self._asked, self._undo.append
+        tree, asked, undo = self._tree, self._asked, self._undo.callback
         snapshot, each = self._copying.snapshot(), self._on_activation
         grads = GradientHooks(store, snapshot, each, outputs="output_gradient" in asked)
         self._gradient_hooks = grads
@@ -390,7 +384,7 @@ class Capture(StaysHere, CaptureResults):
         if self._stopper is not None:
             for block, hook in self._stopper.block_hooks(store):
                 undo(set_forward_hook(block, hook))
-        undo(watch_calls(tree.root, store))
+        undo(watch_calls(tree.root, Watcher(store.begin, store.end)))
         if watch is not None:
             watch.start(undo)
         bypass_compiled([*tree.wrappers, *tree.modules.values()], undo)

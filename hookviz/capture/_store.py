@@ -315,19 +315,14 @@ class Store:
 
     def activation(self, run: Forward, raw: RawRecord, calls: int | None = None) -> Activation:
         """One record, by default as it stands now: its call is the last so far."""
-        r = Record(*raw)
+        r, axes = Record(*raw), None
+        windows = self.windows.get((r.layer, run.number, r.call))
+        if windows is not None and r.kind == "attention":
+            axes = KnownAxes(r.tensor.shape[0] // windows.count, "window", windows=windows)
         return Activation(
             self.hooked[r.layer].name, r.call, calls or r.call, run.number, r.order,
-            r.kind, r.leaf, r.module_type, r.tensor, self._axes_of(run, r),
+            r.kind, r.leaf, r.module_type, r.tensor, axes,
         )  # fmt: skip
-
-    def _axes_of(self, run: Forward, r: Record) -> KnownAxes | None:
-        if r.kind != "attention":
-            return None
-        windows = self.windows.get((r.layer, run.number, r.call))
-        if windows is None:
-            return None
-        return KnownAxes(r.tensor.shape[0] // windows.count, "window", windows=windows)
 
     def records_of(self, run: Forward) -> list[Record]:
         """All records of a run, gradients and inputs of unfinished calls included.

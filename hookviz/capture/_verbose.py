@@ -57,16 +57,9 @@ class ExecutionRow:
 
     def cells(self) -> tuple[str, ...]:
         """The row as people read it, in the order of the table's columns."""
-        return (
-            self.layer,
-            self.type,
-            str(self.call),
-            self.output,
-            self.dtype,
-            self.device,
-            f"{self.milliseconds:.2f}",
-            bytes_text(self.bytes, binary=True),
-        )
+        time, size = f"{self.milliseconds:.2f}", bytes_text(self.bytes, binary=True)
+        call = str(self.call)
+        return self.layer, self.type, call, self.output, self.dtype, self.device, time, size
 
 
 class VerboseExecution(nn.Module):
@@ -189,12 +182,11 @@ class _Table:
         self._lock = threading.Lock()
         self._running = _Running()
         types = [type(module).__name__ for module in watched.values()]
-        widths = {
-            "layer": max(map(len, ["layer", *watched])),
-            "type": max(map(len, ["type", *types])),
-            **_LIVE_WIDTHS,
+        longest = {
+            "layer": max(map(len, watched), default=0),
+            "type": max(map(len, types), default=0),
         }
-        self._widths = [widths.get(header, len(header)) for header in _HEADERS]
+        self._widths = [max(len(h), {**_LIVE_WIDTHS, **longest}.get(h, 0)) for h in _HEADERS]
 
     def hook(self, name: str, module: nn.Module, stack: ExitStack) -> None:
         def before(_module: nn.Module, args: Any, kwargs: Any) -> None:

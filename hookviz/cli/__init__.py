@@ -12,31 +12,18 @@ from __future__ import annotations
 import io
 import sys
 
-import click
-
-from hookviz.cli._compare_command import compare
-from hookviz.cli._errors import SentenceGroup
-from hookviz.cli._explain_command import explain
-from hookviz.cli._model_commands import filters, layers, maps, models, reproduce
-from hookviz.cli._setup_commands import doctor, lab, weights
-from hookviz.cli._survey_commands import survey, top
-from hookviz.cli._what_if_commands import sweep, visualize
-from hookviz.version import __version__
+# Importing a module makes its commands known.
+from hookviz.cli import (  # noqa: F401
+    _compare_command,
+    _explanation_commands,
+    _model_commands,
+    _monitor_command,
+    _setup_commands,
+    _survey_commands,
+)
+from hookviz.cli._group import cli
 
 __all__ = ["cli", "main"]
-
-
-@click.group(cls=SentenceGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="hookviz")
-def cli() -> None:
-    """See the output of every layer of a PyTorch vision model for an image."""
-
-
-for _command in (
-    *(lab, models, layers, maps, filters, compare, explain, sweep, visualize, survey, top),
-    *(reproduce, weights, doctor),
-):
-    cli.add_command(_command)
 
 
 def main() -> None:

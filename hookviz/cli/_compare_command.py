@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz.cli._errors import SentenceCommand
-from hookviz.cli._model_commands import image_source, load, say
+from hookviz.cli import _shared as shared
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
     from hookviz.models import LoadedModel
 
-Command = Callable[..., Any]
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
-def _twice(name: str, help_: str, **options: Any) -> Callable[[Command], Command]:
+def _twice(name: str, help_: str, **options: Any) -> Callable[[shared.Command], shared.Command]:
     """An option that is given once for both sides, or twice: for A, then for B."""
     return click.option(name, multiple=True, help=f"{help_} Twice: for A, then for B.", **options)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("a")
 @click.argument("b")
 @_twice("--image", "A file, or a sample's name.")
@@ -53,46 +52,41 @@ def _twice(name: str, help_: str, **options: Any) -> Callable[[Command], Command
 def compare(
     a: str,
     b: str,
-    image: tuple[str, ...],
-    weights: tuple[str, ...],
-    device: tuple[str, ...],
-    dtype: tuple[str, ...],
     layers: tuple[str, ...],
     match: str | None,
     tol: float | None,
     out: str | None,
-) -> None:  # fmt: skip
+    **given: tuple[str, ...],
+) -> None:
     """Compare two runs layer by layer (exit code 1 where they differ beyond the tolerance).
 
     A and B are each a model (a name that `hookviz maps --model` takes) or the folder of an export
     with raw values. Models run on --image, one after the other.
     """
-    from tqdm import tqdm
-
     from hookviz.comparison import compare as compared
 
-    given = {"--image": image, "--weights": weights, "--device": device, "--dtype": dtype}
-    chosen = [_for_both(name, values) for name, values in given.items()]
+    for_a, for_b = _for_both(given)
     said: set[str] = set()
-    one, other = (
-        _side(source, said, *(values[number] for values in chosen))
-        for number, source in enumerate((a, b))
-    )
+    one, other = _side(a, said, **for_a), _side(b, said, **for_b)
     selected: Any = list(layers) or "*"
-    with tqdm(unit="tensor", leave=False, disable=None) as bar:
-        found = compared(one, other, selected, match=match, progress=lambda _layer: bar.update(1))
+    with shared.bar(unit="tensor") as shown:
+        found = compared(one, other, selected, match=match, progress=lambda _: shown.update(1))
     click.echo(found.table(tol))
     click.echo(f"\n{found.summary(tol)}", err=True)
     if out is not None:
-        say(found.export(out))
+        shared.say(found.export(out))
     if found.first_difference(tol) is not None:
         raise SystemExit(1)
 
 
-def _for_both(name: str, values: Sequence[str]) -> tuple[str | None, str | None]:
-    if len(values) > 2:
-        raise HookvizError(f"{name} was given {len(values)} times; legal are once and twice.")
-    return (values[0], values[-1]) if values else (None, None)
+def _for_both(given: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, str | None], ...]:
+    """The options of A and those of B."""
+    for name, values in given.items():
+        if len(values) > 2:
+            raise HookvizError(f"--{name} was given {len(values)} times; legal are once and twice.")
+    return tuple(
+        {name: values[at] if values else None for name, values in given.items()} for at in (0, -1)
+    )
 
 
 def _side(
@@ -114,7 +108,7 @@ def _side(
     def model() -> LoadedModel:
         import torch
 
-        loaded = load(source, weights or "auto", device or "auto", said)
+        loaded = shared.load(source, weights or "auto", device or "auto", said)
         return loaded if dtype is None else loaded.to(loaded.device, getattr(torch, dtype))
 
-    return model, image_source(image)
+    return model, shared.image_source(image)

@@ -3,87 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hookviz._text import bytes_text, columns, fault_text, shape_text
-from hookviz.cli._errors import SentenceCommand, as_options
+from hookviz._text import bytes_text, columns, shape_text
+from hookviz.cli import _shared as shared
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
     from hookviz.activation import Activation
-    from hookviz.export import ExportResult, ValueFormat
-    from hookviz.images import Picture
+    from hookviz.export import ValueFormat
     from hookviz.models import LoadedModel
     from hookviz.render import Hold
-    from hookviz.run import Run
 
 
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """--weights and --device, the same for every command that loads a model."""
-    command = click.option(
-        "--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu."
-    )(command)
-    return click.option(
-        "--weights",
-        default="auto",
-        show_default=True,
-        help="auto (torch's cache, else bundled, else download), DEFAULT, a name of the model's "
-        "weights, a file, or none (untrained).",
-    )(command)
-
-
-def load(model: str, weights: str, device: str, said: set[str] | None = None) -> LoadedModel:
-    """The model; what the user should know of its weights goes to stderr, once.
-
-    Args:
-        model: A name or a file.
-        weights: As the option --weights says.
-        device: As the option --device says.
-        said: What was said before; takes in what is said now.
-    """
-    from hookviz.models import load_model
-
-    loaded = load_model(model, weights=weights, device=device)
-    said = set() if said is None else said
-    for text in (loaded.report.table() if loaded.report else "", _with_options(loaded.note)):
-        if text and text not in said:
-            click.echo(text, err=True)
-            said.add(text)
-    return loaded
-
-
-def _with_options(text: str) -> str:
-    """A sentence about a model with the command's options in place of Python's arguments."""
-    return as_options(text, click.get_current_context().command)
-
-
-def _run(model: LoadedModel, image: Picture, layers: list[str], **options: Any) -> Run:
-    """One forward; what the model itself raises is a sentence that names the layer."""
-    from hookviz.run import failing_layer, run_model
-
-    try:
-        return run_model(model, image, layers, **options)
-    except HookvizError:
-        raise
-    except Exception as error:
-        layer = failing_layer(model.module, error)
-        place = "" if layer is None else f" in layer '{layer}'"
-        raise HookvizError(
-            f"The forward of {model.name} failed{place}: {fault_text(error)}"
-        ) from error
-
-
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("model")
-@model_options
+@shared.model_options
 @click.option(
     "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
 )
-@click.option("--search", default="", help="Only layers whose name or type holds this text.")
+@click.option(
+    "--search",
+    default="",
+    show_default=False,
+    help="Only layers whose name or type holds this text.",
+)
 def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
     """List the layers of MODEL: name, type, parameters."""
     from hookviz.capture import list_layers
@@ -94,7 +42,7 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
         # What needs no download may have other layers: the bundled VGG16, a checkpoint.
         loaded = load_model(model, weights="auto" if is_local(model) else None, device="cpu")
     else:
-        loaded = load(model, weights, device)
+        loaded = shared.load(model, weights, device)
     seen: dict[str, list[Activation]] = {}
     for one in [] if image is None else _shapes(loaded, image):
         seen.setdefault(one.layer, []).append(one)
@@ -118,86 +66,57 @@ def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
     """What every layer gives for an image, as tensors without values."""
     from hookviz.capture import layer_shapes
     from hookviz.errors import CaptureError
-    from hookviz.images import network_input, read_image
+    from hookviz.images import network_input
     from hookviz.models import feed
 
-    picture = read_image(image_source(image))
+    picture = shared.picture_of(image)
     received = network_input(picture, model.preprocess, device=model.device, dtype=model.dtype)
     args, kwargs = feed(model, received.tensor)
     try:
         return layer_shapes(model.module, args, kwargs)
     except CaptureError:  # a forward that looks at values, as detection models do
         everything = list(dict(model.module.named_modules()))
-        return _run(model, picture, everything, transform=lambda t: t.to("meta")).activations
+        run = shared.run_once(model, picture, everything, transform=lambda t: t.to("meta"))
+        return run.activations
 
 
-def image_source(image: str) -> Any:
-    """A path, or a bundled sample where no such file exists."""
-    from hookviz.images import sample_image, sample_images
-
-    names = {name for sample in sample_images() for name in (sample, Path(sample).stem)}
-    return sample_image(image) if image in names and not Path(image).exists() else Path(image)
-
-
-def _grid_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _grid_options(command: shared.Command) -> shared.Command:
     """What both commands that write grids take."""
     options = (
+        shared.layer_names,
+        shared.out_folder,
         click.option(
-            "-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it."
+            "--format",
+            "formats",
+            type=click.Choice(["png", "svg", "pdf"]),
+            multiple=True,
+            default=["png"],
+            help="Of the grids; repeat it for several.",
         ),
+        shared.cmap,
         click.option(
-            "-o", "--out", default="hookviz_exports", show_default=True,
-            help="The export's new folder is made here.",
-        ),
-        click.option(
-            "--format", "formats", type=click.Choice(["png", "svg", "pdf"]), multiple=True,
-            default=["png"], show_default=True, help="Of the grids; repeat it for several.",
-        ),
-        click.option("--cmap", default="auto", show_default=True, help="A matplotlib colormap."),
-        click.option(
-            "--scale", default="auto", show_default=True,
+            "--scale",
+            default="auto",
             type=click.Choice(["auto", "full", "channel", "layer", "symmetric", "percentile"]),
         ),
         click.option(
-            "--order", default="index", show_default=True,
+            "--order",
+            default="index",
             help="index, mean, max, variance, sparsity, similarity:K; for filters also norm.",
         ),
-    )  # fmt: skip
+    )
     for option in reversed(options):
         command = option(command)
-    return model_options(command)
-
-
-def selected(layers: tuple[str, ...], model: str) -> list[str]:
-    """The layers named on the command line; none is an error."""
-    if not layers:
-        raise HookvizError(
-            "No layer was named.",
-            remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
-        )
-    return list(layers)
+    return shared.model_options(command)
 
 
 def _parts(formats: tuple[str, ...]) -> set[str]:
     return {"grids" if form == "png" else form for form in formats}
 
 
-def say(result: ExportResult) -> None:
-    """What an export left out and where it is."""
-    for note in result.notes:
-        click.echo(note, err=True)
-    click.echo(f"{len(result.files)} files and manifest.json in", err=True)
-    click.echo(str(result.folder))
-
-
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("image")
-@click.option(
-    "--model",
-    default="vgg16",
-    show_default=True,
-    help="A torchvision name, timm:NAME or a checkpoint.",
-)
+@shared.model_name
 @click.option(
     "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
 )
@@ -211,9 +130,7 @@ def say(result: ExportResult) -> None:
     help="Write this instead of PNGs; repeat it for several: page (one HTML file with "
     "the values of the maps), contact, input, grids, svg, pdf, channels, values.",
 )
-@click.option(
-    "--figure", default="auto", show_default=True, help="auto, or another kind: statistics."
-)
+@click.option("--figure", default="auto", help="auto, or another kind: statistics.")
 @click.option(
     "--every",
     type=click.IntRange(1),
@@ -223,7 +140,6 @@ def say(result: ExportResult) -> None:
     "--hold",
     type=click.Choice(["none", "running", "fixed"]),
     default="none",
-    show_default=True,
     help="With --every, one scale for a layer: the widest so far, or that of the first frame.",
 )
 @_grid_options
@@ -255,14 +171,11 @@ def maps(
         return
     if hold != "none":
         raise HookvizError("--hold is for the frames of an animation; give --every as well.")
-    from tqdm import tqdm
-
     from hookviz.capture import select_layers
     from hookviz.export import chosen_parts
-    from hookviz.images import read_image
     from hookviz.render import GridOptions, parse_channels
 
-    names = selected(layers, model)
+    names = shared.selected(layers, model)
     options = GridOptions().replace(**drawing)
     if channels not in (None, "all"):
         parse_channels(channels)
@@ -271,11 +184,11 @@ def maps(
     if not parts or asked is not click.core.ParameterSource.DEFAULT:
         what |= _parts(formats)
     what |= {name for name, chosen in (("channels", channels), ("values", values)) if chosen}
-    picture = read_image(image_source(image))
-    loaded = load(model, weights, device)
+    picture = shared.picture_of(image)
+    loaded = shared.load(model, weights, device)
     count = len(select_layers(loaded.module, names))
-    with tqdm(total=count, desc=loaded.name, unit="layer", leave=False, disable=None) as bar:
-        run = _run(loaded, picture, names, on_activation=lambda _activation: bar.update(1))
+    with shared.bar(total=count, desc=loaded.name, unit="layer") as shown:
+        run = shared.run_once(loaded, picture, names, on_activation=lambda _: shown.update(1))
     for layer, reason in run.missing.items():
         click.echo(f"{layer}: no activation: {reason}.", err=True)
     if not run.activations:
@@ -283,12 +196,7 @@ def maps(
     if "page" in what:
         size = bytes_text(run.page_size(**vars(options)))
         click.echo(f"page.html will have {size} at most", err=True)
-    with tqdm(desc="writing", unit="file", leave=False, disable=None) as bar:
-
-        def progress(done: int, total: int, _file: str) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with shared.counting("writing", "file") as progress:
         result = run.export(
             out,
             what=what,
@@ -297,8 +205,8 @@ def maps(
             values=values or "npz",
             progress=progress,
         )
-    click.echo(_with_options(str(run.predictions)), err=True)
-    say(result)
+    click.echo(shared.with_options(str(run.predictions)), err=True)
+    shared.say(result)
 
 
 def _maps_of_frames(
@@ -313,27 +221,25 @@ def _maps_of_frames(
     drawing: dict[str, str],
 ) -> None:
     """The grids of an animation's frames."""
-    from tqdm import tqdm
-
     from hookviz.capture import select_layers
     from hookviz.export import FrameExport
     from hookviz.images import read_frames
     from hookviz.render import GridOptions
 
-    names = selected(layers, model)
+    names = shared.selected(layers, model)
     options = GridOptions().replace(**drawing)
-    frames = read_frames(image_source(image), every=every)
-    loaded = load(model, weights, device)
+    frames = read_frames(shared.image_source(image), every=every)
+    loaded = shared.load(model, weights, device)
     names = list(select_layers(loaded.module, names).values())
     with FrameExport(out, options=options, hold=hold) as export:
-        for frame in tqdm(frames, desc=loaded.name, unit="frame", leave=False, disable=None):
-            run = _run(loaded, frame, names)
+        for frame in shared.bar(iterable=frames, desc=loaded.name, unit="frame"):
+            run = shared.run_once(loaded, frame, names)
             export.add(run.facts, run.activations, number=frame.number, seconds=frame.seconds)
         result = export.finish()
-    say(result)
+    shared.say(result)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("model")
 @click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
 @click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
@@ -353,14 +259,14 @@ def filters(
     from hookviz.render import GridOptions
     from hookviz.run import facts_of, layer_weights
 
-    names = selected(layers, model)
+    names = shared.selected(layers, model)
     options = GridOptions().replace(**drawing)
-    loaded = load(model, weights, device)
+    loaded = shared.load(model, weights, device)
     records = [layer_weights(loaded.module, n) for n in select_layers(loaded.module, names)]
-    say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
+    shared.say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("png")
 @click.option("--image", help="The image; a bundled sample is found by itself.")
 @click.option("--model", help="The model; the one that the file names if not given.")
@@ -368,8 +274,9 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
     from hookviz._reproduce import reproduce as draw_again
 
+    given = None if image is None else shared.image_source(image)
     try:
-        outcome = draw_again(png, model=model, image=None if image is None else image_source(image))
+        outcome = draw_again(png, model=model, image=given)
     except HookvizError as error:
         remedies = {
             "model-not-at-hand": "Draw it again from Python, where the model can be passed.",
@@ -383,7 +290,7 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     sys.exit(0 if outcome.identical else 1)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("search", default="")
 def models(search: str) -> None:
     """List models whose name holds SEARCH, with their weights.
@@ -400,12 +307,8 @@ def models(search: str) -> None:
     rows: list[tuple[str, ...]] = [("model", "weights, DEFAULT first", "MB", "on this machine")]
     for name in found:
         weights = list_weights(name)
-        rows.append(
-            (
-                name,
-                ", ".join(w.name for w in weights) or "none",
-                f"{weights[0].megabytes:,.0f}" if weights and weights[0].megabytes else "",
-                ", ".join(w.name for w in weights if w.cached) or "no",
-            )
-        )
+        names = ", ".join(w.name for w in weights) or "none"
+        size = f"{weights[0].megabytes:,.0f}" if weights and weights[0].megabytes else ""
+        cached = ", ".join(w.name for w in weights if w.cached) or "no"
+        rows.append((name, names, size, cached))
     click.echo(columns(rows))

@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 
 from hookviz._text import columns
-from hookviz.cli._errors import SentenceCommand
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 _NOTEBOOKS = ("hookviz", "hooks", "your_model", "explain", "live")
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("notebook", type=click.Choice(_NOTEBOOKS), default="hookviz")
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1; a free one if not given."
@@ -96,7 +96,7 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.option("--check", is_flag=True, help="Read every file and compare its hash with its name.")
 def weights(check: bool) -> None:
     """List the model weights that are on this machine."""
@@ -115,7 +115,7 @@ def weights(check: bool) -> None:
     click.echo(columns(rows))
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 def doctor() -> None:
     """Check the installation: versions, device, widget front end, caches, bundled weights."""
     from hookviz.doctor import examine

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hookviz._text import columns
-from hookviz.cli._errors import SentenceCommand
-from hookviz.cli._model_commands import load, selected
+from hookviz.cli import _shared as shared
+from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
@@ -20,42 +20,40 @@ if TYPE_CHECKING:
 _SHOWN = 5  # failures
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("data")
 @click.option(
     "--model",
     default="vgg16",
-    show_default=True,
     help="A torchvision name, timm:NAME, a checkpoint, or package.module:function that gives one.",
 )
-@click.option("-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it.")
-@click.option("-o", "--out", default="survey", show_default=True, help="The survey's folder.")
+@shared.layer_names
+@click.option("-o", "--out", default="survey", help="The survey's folder.")
 @click.option(
     "--keep",
     type=click.Choice(["none", "pooled", "whole"]),
     default="none",
-    show_default=True,
     help="Beside numbers and strongest images: the mean over the places, or the tensors.",
 )
 @click.option("--dtype", type=click.Choice(["float16", "float32"]), help="Of what is kept.")
-@click.option("--top", type=int, default=16, show_default=True, help="Images kept per channel.")
-@click.option("--batch", type=int, default=32, show_default=True, help="Images in a forward.")
-@click.option("--shard", type=int, default=256, show_default=True, help="Images in a file.")
+@click.option(
+    "--store",
+    type=click.Choice(["safetensors", "zarr"]),
+    default="safetensors",
+    help="Of what is kept; zarr is smaller for maps after a ReLU.",
+)
+@click.option("--top", type=int, default=16, help="Images kept per channel.")
+@click.option("--batch", type=int, default=32, help="Images in a forward.")
+@click.option("--shard", type=int, default=256, help="Images in a file.")
 @click.option("--part", help="3/16: the third of sixteen parts; others make the others.")
 @click.option("--workers", type=int, help="Processes that read images; 2 if not given.")
 @click.option(
-    "--bad-limit",
-    "bad_limit",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Largest share of images that cannot be read.",
+    "--bad-limit", type=float, default=0.05, help="Largest share of images that cannot be read."
 )
 @click.option(
     "--engine",
     type=click.Choice(["here", "ray"]),
     default="here",
-    show_default=True,
     help="ray: an actor a core or GPU of a cluster makes shards.",
 )
 @click.option(
@@ -63,34 +61,34 @@ _SHOWN = 5  # failures
     help="Of the Ray cluster, or auto. local starts one here, whose processes accept connections "
     "from other machines.",
 )
+@click.option("--column", help="Of parquet files: the column of images.")
 @click.option("--extend", is_flag=True, help="Add images that are new in the data.")
-@click.option("--device", default="auto", show_default=True, help="auto, cuda, cuda:N, mps or cpu.")
-@click.option("--weights", default="auto", show_default=True, help="As for `hookviz maps`.")
+@shared.device
+@click.option("--weights", default="auto", help="As for `hookviz maps`.")
 def survey(
     data: str, model: str, layers: tuple[str, ...], weights: str, device: str, **options: Any
 ) -> None:
     """Run a model over DATA: statistics and the strongest images of every channel.
 
-    DATA is a folder of images or a text file of paths. The same line again goes on where the last
+    DATA is a folder of images, a text file of paths, a .tar or .parquet file, a folder of these, or
+    a pattern in quotes, such as "train-*.tar". The same line again goes on where the last
     one ended, however that was. Exit code 3: the model failed on some shards; the others are kept.
     """
-    from tqdm import tqdm
-
     from hookviz.surveys import names_function
     from hookviz.surveys import survey as surveyed
 
-    names = selected(layers, model)
+    names = shared.selected(layers, model)
     # A function of the user's is called where the survey runs, on each machine of a cluster.
     by_function = names_function(model)
     if by_function:
         sys.path.insert(0, str(Path.cwd()))  # where one's own module lies, as python -m has it
-    loaded: Any = model if by_function else load(model, weights, device)
-    with tqdm(desc=model, unit="image", leave=False, disable=None) as bar:
+    loaded: Any = model if by_function else shared.load(model, weights, device)
+    with shared.bar(desc=model, unit="image") as shown:
 
         def progress(now: SurveyProgress) -> None:
-            bar.total = now.images or None
-            bar.set_postfix_str(f"{now.bad} bad" if now.bad else "")
-            bar.update(now.images_done - bar.n)
+            shown.total = now.images or None
+            shown.set_postfix_str(f"{now.bad} bad" if now.bad else "")
+            shown.update(now.images_done - shown.n)
 
         found = surveyed(loaded, data, names, progress=progress, **options)
     for note in found.notes:
@@ -105,10 +103,9 @@ def _say_failures(found: Survey) -> bool:
     """What could not be surveyed; whether shards are among it."""
     bad = [one for one in found.failures if one.image is not None]
     shards = [one for one in found.failures if one.image is None]
-    for kind, ones in (("image", bad), ("shard", shards)):
+    for fault, ones in (("images could not be read", bad), ("shards could not be made", shards)):
         if ones:
-            verb = "read" if kind == "image" else "made"
-            click.echo(f"{len(ones)} {kind}s could not be {verb}:", err=True)
+            click.echo(f"{len(ones)} {fault}:", err=True)
             for one in ones[:_SHOWN]:
                 click.echo(f"  {one.name}: {one.reason}", err=True)
             if len(ones) > _SHOWN:
@@ -116,14 +113,14 @@ def _say_failures(found: Survey) -> bool:
     return bool(shards)
 
 
-@click.command(cls=SentenceCommand)
+@cli.command()
 @click.argument("folder")
 @click.option("-l", "--layer", "layer", required=True, help="A layer of the survey.")
 @click.option(
     "-c", "--channel", "channels", type=int, multiple=True,
     help="A channel; repeat it. The eight of the largest maximum if not given.",
 )  # fmt: skip
-@click.option("--count", type=int, default=9, show_default=True, help="Images of each channel.")
+@click.option("--count", type=int, default=9, help="Images of each channel.")
 @click.option("-o", "--out", help="Write the figure into this folder as PNG.")
 def top(folder: str, layer: str, channels: tuple[int, ...], count: int, out: str | None) -> None:
     """List the strongest images of channels in the survey in FOLDER, and draw them."""

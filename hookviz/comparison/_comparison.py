@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from hookviz._tables import csv_text, data_frame
 from hookviz._text import columns, names_text, shape_text
-from hookviz.activation import Activation, CallChoice, choose
+from hookviz.activation import Activation, CallChoice, choose, no_such_layer
 from hookviz.comparison._layers import LayerDifference
 from hookviz.comparison._match import MatchedBy, key_of
 from hookviz.comparison._sides import Side
-from hookviz.errors import HookvizError, LayerError, did_you_mean
+from hookviz.errors import HookvizError, LayerError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -145,11 +144,7 @@ class Comparison:
 
     def rows(self) -> list[dict[str, Any]]:
         """All layers as dicts of plain values: the attributes of `LayerDifference`."""
-        names = [f.name for f in fields(LayerDifference)]
-        return [
-            {name: getattr(layer, name) for name in names} | {"verdict": layer.verdict()}
-            for layer in self.layers
-        ]
+        return [vars(layer) | {"verdict": layer.verdict()} for layer in self.layers]
 
     def to_pandas(self) -> Any:
         """The same as a ``pandas.DataFrame``, one row per entry.
@@ -157,25 +152,15 @@ class Comparison:
         Raises:
             HookvizError: pandas is not installed.
         """
-        try:
-            import pandas  # noqa: ICN001 - its usual short name would be longer than its use
-        except ImportError as error:
-            raise HookvizError(
-                "pandas is not installed.", remedy="pip install pandas, or use table() or rows()."
-            ) from error
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows())
 
     def to_csv(self) -> str:
         """The same as CSV with a head."""
-        file = io.StringIO()
-        names = [*(f.name for f in fields(LayerDifference)), "verdict"]
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        for row in self.rows():
-            shapes = {key: shape_text(row[key]) for key in ("shape", "other_shape")}
-            place = "" if row["place"] is None else " ".join(map(str, row["place"]))
-            writer.writerow(row | shapes | {"place": place})
-        return file.getvalue()
+        rows = self.rows()
+        for row in rows:
+            row |= {key: shape_text(row[key]) for key in ("shape", "other_shape")}
+            row["place"] = " ".join(map(str, row["place"] or ()))
+        return csv_text([*(f.name for f in fields(LayerDifference)), "verdict"], rows)
 
     def select(
         self,
@@ -216,10 +201,7 @@ class Comparison:
         found = [i for i, entry in enumerate(self.layers) if entry.layer == layer]
         if not found:
             names = dict.fromkeys(entry.layer for entry in self.layers)
-            raise LayerError(
-                f"Layer {layer!r:.80} was not compared; compared: {names_text(names, 8)}.",
-                remedy=did_you_mean(str(layer), names) or None,
-            )
+            raise no_such_layer(layer, names, "compared")
         return found
 
     def drawing(

@@ -154,21 +154,20 @@ def measure(a: Activation, b: Activation, sizes: tuple[Size, Size]) -> LayerDiff
         The numbers, or the reason why there are none; nothing is raised for a tensor that cannot
         be read. Its tolerance is not known yet.
     """
-    numbers, note, reason, shape_mismatch = None, "", "", False
+    found = Numbers(0, 0, math.nan, math.nan, 0.0, math.nan, math.nan, None)
+    note, reason, shape_mismatch = "", "", False
     try:
         one, other = dense(a.tensor), dense(b.tensor)
         if one.shape != other.shape:
             shape_mismatch = True
             one, other, note = _on_one_grid(a, b, sizes)
             shape_mismatch = False
-        numbers = compare_tensors(one, other)
-        note = note or ("no values" if numbers.count == 0 and not numbers.mismatched else "")
+        found = compare_tensors(one, other)
+        note = note or ("no values" if found.count == 0 and not found.mismatched else "")
     except HookvizError as error:
         reason = error.message
     except (RuntimeError, TypeError, ValueError) as error:
         reason = f"A {a.tensor.dtype} tensor cannot be compared: {error_text(error)}"
-    nothing = Numbers(0, 0, math.nan, math.nan, 0.0, math.nan, math.nan, None)
-    found = numbers or nothing
     return LayerDifference(
         layer=a.layer, other=b.layer, call=a.call, leaf=a.leaf, kind=a.kind, order=a.order,
         type=a.module_type, shape=shape_of(a), other_shape=shape_of(b),

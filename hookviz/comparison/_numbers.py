@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,18 +80,14 @@ def compare_tensors(a: Tensor, b: Tensor) -> Numbers:
     units = tuple(_unit(t) if t.dtype in _WIDE else 1.0 for t in flat)
     sums = _Sums(*units)
     size = _CHUNK if device.type == "cpu" else 32 * _CHUNK  # a pause for each piece costs there
-    for x, y in zip(*map(partial(_pieces, size=size), flat), strict=True):
+    for x, y in zip(*(torch.split(t, size) for t in flat), strict=True):
         sums.add(x.to(device), y.to(device))
     return sums.numbers(a.shape)
 
 
-def _pieces(tensor: Tensor, size: int) -> tuple[Tensor, ...]:
-    return torch.split(tensor, size)
-
-
 def _unit(tensor: Tensor) -> float:
     """The largest finite magnitude, by which values are divided before they are squared."""
-    sizes = [part.abs().nan_to_num(0.0, 0.0).amax().item() for part in _pieces(tensor, _CHUNK)]
+    sizes = [part.abs().nan_to_num(0.0, 0.0).amax().item() for part in torch.split(tensor, _CHUNK)]
     return float(max(sizes, default=0.0)) or 1.0
 
 
@@ -186,7 +182,7 @@ class _Sums:
             magnitude=self.magnitude,
             cosine=_angle(*self.dots),
             correlation=math.nan if self._constant() else _angle(*self.centred),
-            place=None if self.at is None else _unravel(self.at, shape),
+            place=None if self.at is None else tuple(map(int, np.unravel_index(self.at, shape))),
         )
 
     def _constant(self) -> bool:
@@ -200,11 +196,3 @@ class _Sums:
 def _angle(aa: float, bb: float, ab: float) -> float:
     length = math.sqrt(aa * bb)
     return max(-1.0, min(1.0, ab / length)) if length > 0 else math.nan
-
-
-def _unravel(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    place: list[int] = []
-    for size in reversed(shape):
-        at, rest = divmod(at, size)
-        place.append(rest)
-    return tuple(reversed(place))

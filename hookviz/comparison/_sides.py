@@ -11,13 +11,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookviz._text import names_text
 from hookviz.activation import Activation
@@ -26,7 +24,6 @@ from hookviz.errors import HookvizError, LayerError, did_you_mean
 from hookviz.images import network_input, read_image
 from hookviz.models import LoadedModel
 from hookviz.run import Run, loaded_model, run_model
-from hookviz.version import __version__
 
 if TYPE_CHECKING:
     from hookviz.export import RunFacts, SavedExport
@@ -100,7 +97,7 @@ class HeldSide(Side):
             raise HookvizError("One side of the comparison has no activations.")
         self._records, self._run = tuple(records), run
         if run is not None:
-            self.words, self.input_size = _words(run), _input_size(run)
+            self.words, self.input_size = _words(run), _input_size(run.input.tensor)
         else:
             tensor = self._records[0].tensor
             self.words = f"{tensor.device} {str(tensor.dtype).removeprefix('torch.')}"
@@ -146,22 +143,24 @@ class KeptSide(HeldSide):
 
 def words_of(facts: RunFacts) -> str:
     """What a side is, in words."""
-    untrained = "" if facts.trained else " UNTRAINED"
-    edited = f", edited: {facts.edits}" * bool(facts.edits)
-    return f"{facts.model}{untrained}, {facts.image_name}, {facts.device} {facts.dtype}{edited}"
+    place = f"{facts.device} {facts.dtype}"
+    return _sentence(facts.model, facts.trained, facts.image_name, place, facts.edits)
 
 
 def _words(run: Run) -> str:
     """The same, without a hash of the weights."""
-    tensor = run.input.tensor
-    untrained = "" if run.model.trained else " UNTRAINED"
-    dtype = str(run.model.dtype).removeprefix("torch.")
-    edited = f", edited: {'; '.join(map(str, run.edits))}" * bool(run.edits)
-    return f"{run.model.name}{untrained}, {run.image.name}, {tensor.device} {dtype}{edited}"
+    place = f"{run.input.tensor.device} {str(run.model.dtype).removeprefix('torch.')}"
+    edits = "; ".join(map(str, run.edits))
+    return _sentence(run.model.name, run.model.trained, run.image.name, place, edits)
 
 
-def _input_size(run: Run) -> tuple[int, int]:
-    return run.input.tensor.shape[-2], run.input.tensor.shape[-1]
+def _sentence(model: str, trained: bool, image: str, place: str, edits: str) -> str:
+    untrained = "" if trained else " UNTRAINED"
+    return f"{model}{untrained}, {image}, {place}" + f", edited: {edits}" * bool(edits)
+
+
+def _input_size(tensor: Tensor) -> tuple[int, int]:
+    return tensor.shape[-2], tensor.shape[-1]
 
 
 class SavedSide(Side):
@@ -199,8 +198,7 @@ class PlannedSide(Side):
         self.words = self._picture.name
 
     def size(self) -> tuple[int, int]:
-        received = network_input(self._picture, self._model().preprocess)
-        return received.tensor.shape[-2], received.tensor.shape[-1]
+        return _input_size(network_input(self._picture, self._model().preprocess).tensor)
 
     def _model(self) -> LoadedModel:
         if self._loaded is None:
@@ -234,7 +232,7 @@ class PlannedSide(Side):
             reasons = "; ".join(f"'{name}': {reason}" for name, reason in run.missing.items())
             raise LayerError(f"No layer of {run.model.name} gave an activation ({reasons:.300}).")
         facts = run.facts if find_axes else None  # which takes a hash of the weights
-        return KeptSide(run.activations, _words(run), _input_size(run), facts)
+        return KeptSide(run.activations, _words(run), _input_size(run.input.tensor), facts)
 
     def stream(self, layers: Any, take: Take) -> None:
         def take_and_free(record: Activation) -> None:
@@ -252,12 +250,8 @@ def _facts_of_none(record: Activation) -> RunFacts:
     """The facts of records that come from no run of hookviz's."""
     from hookviz.export import RunFacts
 
-    return RunFacts(
-        model="", weights="", weights_hash="", trained=True, image_name="", image_sha256="",
-        preprocessing="", device=str(record.tensor.device),
-        dtype=str(record.tensor.dtype).removeprefix("torch."), torch_version=torch.__version__,
-        hookviz_version=__version__, started=datetime.now(UTC),
-    )  # fmt: skip
+    dtype = str(record.tensor.dtype).removeprefix("torch.")
+    return RunFacts(device=str(record.tensor.device), dtype=dtype)
 
 
 def side_of(given: Any, name: str) -> Side:

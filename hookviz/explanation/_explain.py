@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -93,9 +92,7 @@ def explain(
     if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
         raise HookvizError(f'call is {call!r}; it must be a number from 1, or "last".')
     steps = Steps(progress, cancelled, how.title)
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model, weights, device, preprocess)
     chosen = _chosen_layers(how, loaded, layers)
     picture = read_image(image)
     wanted = wanted_targets(loaded, target)

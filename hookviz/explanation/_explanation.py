@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import Tensor
 
 from hookviz._text import names_text
-from hookviz.activation import CallChoice, choose
-from hookviz.errors import HookvizError, LayerError, did_you_mean
+from hookviz.activation import CallChoice, choose, no_such_layer
+from hookviz.errors import HookvizError, LayerError
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
 
@@ -95,10 +95,7 @@ class Explanation:
         if not found:
             if layer in self.missing:
                 raise LayerError(f"Layer '{layer}' was not explained: {self.missing[layer]}.")
-            raise LayerError(
-                f"Layer {layer!r:.80} was not explained; explained: {names_text(self.layers, 8)}.",
-                remedy=did_you_mean(str(layer), self.layers) or None,
-            )
+            raise no_such_layer(layer, self.layers, "explained")
         chosen = choose(found, layer, "attribution", call=call, leaf=None)[0]
         return next(a for a in found if a is chosen)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import torch
 from torch import Tensor, nn
 
+from hookviz._tables import csv_text, data_frame
 from hookviz._text import columns
 from hookviz.activation import Activation
 from hookviz.capture import select_layers
@@ -123,12 +122,7 @@ class Sweep:
 
     def to_csv(self) -> str:
         """All channels as CSV with a head, the largest effect first."""
-        file = io.StringIO()
-        names = ["rank", "channel", "effect", "before", "after"]
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows())
-        return file.getvalue()
+        return csv_text(["rank", "channel", "effect", "before", "after"], self.rows())
 
     def to_pandas(self) -> Any:
         """The same as a ``pandas.DataFrame``.
@@ -136,13 +130,7 @@ class Sweep:
         Raises:
             HookvizError: pandas is not installed.
         """
-        try:
-            import pandas  # noqa: ICN001 - its usual short name would be longer than its use
-        except ImportError as error:
-            raise HookvizError(
-                "pandas is not installed.", remedy="pip install pandas, or use table() or rows()."
-            ) from error
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows())
 
     def figure(self, n: int = 20, **options: Unpack[DrawingOptions]) -> Figure:
         """The largest effects as bars.
@@ -246,9 +234,7 @@ def sweep(
     if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
         raise HookvizError(f'call is {call!r:.80}; it must be a number from 1, or "last".')
     steps = Steps(progress, cancelled, "The sweep")
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model, weights, device, preprocess)
     names = tuple(select_layers(loaded.module, [layer]).values())
     if len(names) != 1:
         raise LayerError(f"'{layer}' names {len(names)} layers; a sweep goes through one.")

@@ -62,6 +62,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,18 +142,18 @@ class RunFacts:
         edits_record: The same as JSON.
     """
 
-    model: str
-    weights: str
-    weights_hash: str
-    trained: bool
-    image_name: str
-    image_sha256: str
-    preprocessing: str
-    device: str
-    dtype: str
-    torch_version: str
-    hookviz_version: str
-    started: datetime
+    model: str = ""
+    weights: str = ""
+    weights_hash: str = ""
+    trained: bool = True
+    image_name: str = ""
+    image_sha256: str = ""
+    preprocessing: str = ""
+    device: str = ""
+    dtype: str = ""
+    torch_version: str = torch.__version__
+    hookviz_version: str = __version__
+    started: datetime = field(default_factory=partial(datetime.now, UTC))
     input_image: Image.Image | None = None
     categories: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -204,8 +205,6 @@ class RunFacts:
             preprocessing="" if network_input is None else network_input.description,
             device=str(model.device if received is None else received.device),
             dtype=str(model.dtype).removeprefix("torch."),
-            torch_version=torch.__version__,
-            hookviz_version=__version__,
             started=started,
             input_image=None if network_input is None else network_input.picture(),
             categories=tuple(model.categories),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -40,8 +40,8 @@ MAX_INPUT_PIXELS = 64_000_000
 """An input (or the resized image it is cut from) of more pixels is refused or avoided."""
 
 FITS = ("crop", "cover", "pad", "border", "squash", "none")
-_RESAMPLING = {mode.name.lower(): mode for mode in Image.Resampling}
-_RESAMPLING["nearest-exact"] = Image.Resampling.NEAREST
+RESAMPLING = {mode.name.lower(): mode for mode in Image.Resampling}
+RESAMPLING["nearest-exact"] = Image.Resampling.NEAREST
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _OWN_STEPS = "Describe it by hookviz.Preprocessing(resize=…, crop=(height, width), mean=…, std=…)."
 
@@ -95,7 +95,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         for word, value, legal in (
             ("fit", self.fit, FITS),
-            ("interpolation", self.interpolation, tuple(_RESAMPLING)),
+            ("interpolation", self.interpolation, tuple(RESAMPLING)),
         ):
             if value not in legal:
                 raise ImageError(
@@ -368,7 +368,7 @@ class Preprocessing:
     def _fitted(self, image: Image.Image) -> tuple[Image.Image, tuple[int, int, int, int]]:
         """The image resized and cut or framed, and the edges of what is no frame in it."""
         size = self.resized_size(image.size)
-        mode = _RESAMPLING[self.interpolation]
+        mode = RESAMPLING[self.interpolation]
         cuts = self.crop is not None and self.fit in ("crop", "cover")
         left, top = self._offsets(size)
         if size[0] * size[1] > MAX_INPUT_PIXELS and size != image.size:
@@ -390,10 +390,7 @@ class Preprocessing:
         inside = (-left, -top, size[0] - left, size[1] - top)
         if self.crop is None or (self.crop[1], self.crop[0]) == size:
             return image, (0, 0, *size)
-        ground: Any = 0
-        if self.fit == "border":
-            levels = tuple(round(255 * v) for v in self.mean)
-            ground = levels if len(levels) == 3 else levels[0]
+        ground = tuple(round(255 * v) for v in self.mean) if self.fit == "border" else 0
         cut = Image.new(image.mode, (self.crop[1], self.crop[0]), ground)
         cut.paste(image, inside)
         return cut, inside
@@ -454,7 +451,7 @@ class CalledPreprocessing(Preprocessing):
             else the same function without steps, with a mean and std that serve for showing.
         """
         # A preset of torchvision's is read by its class, not by its looks.
-        if self.known and (_preset_kind(self.function) or self._agrees(image, given)):
+        if self.known and (preset_kind(self.function) or self._agrees(image, given)):
             return self
         low, high = 0.0, 255.0
         if given.is_floating_point():
@@ -519,7 +516,7 @@ def _called(thing: Any) -> CalledPreprocessing:
         steps = _read(thing)
     except Exception:  # noqa: BLE001 - only for showing: what cannot be read is unknown
         steps = None
-    numbers = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
+    numbers = vars(steps or Preprocessing())
     return CalledPreprocessing(**numbers, function=thing, known=steps is not None)
 
 
@@ -529,7 +526,7 @@ def _is_processor(kind: Any) -> bool:
     return "ImageProcessingMixin" in names
 
 
-def _preset_kind(thing: Any) -> str:
+def preset_kind(thing: Any) -> str:
     """The class of a preset of torchvision's weights; "" for anything else."""
     kind = type(thing)
     return kind.__name__ if kind.__module__ == "torchvision.transforms._presets" else ""
@@ -539,10 +536,10 @@ def _call(thing: Any, image: Image.Image) -> Any:
     """Calls ``thing`` in the way of its kind."""
     if _is_processor(type(thing)):
         return thing(images=image, return_tensors="pt")
-    if _preset_kind(thing) == "VideoClassification":
+    if preset_kind(thing) == "VideoClassification":
         frame = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
         return thing(frame[None])[:, 0]
-    if _preset_kind(thing) == "OpticalFlow":
+    if preset_kind(thing) == "OpticalFlow":
         return thing(image, image)[0]
     array = np.array(image)
     try:
@@ -616,10 +613,10 @@ def _read(thing: Any) -> Preprocessing | None:
     steps = list(_flat(thing))
     if steps:
         return _from_chain(steps)
-    if not _preset_kind(thing):
+    if not preset_kind(thing):
         return None
     # The preset of optical flow has no attributes; its documentation says [-1, 1].
-    usual = (0.5, 0.5) if _preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
+    usual = (0.5, 0.5) if preset_kind(thing) == "OpticalFlow" else (0.0, 1.0)
     crop = getattr(thing, "crop_size", None)
     return Preprocessing(
         resize=_sides(getattr(thing, "resize_size", None)),
@@ -767,16 +764,14 @@ def _from_hugging_face(config: Mapping[str, Any]) -> Preprocessing:
 
 
 def _hugging_face_size(size: Any) -> int | Sides:
-    sides = None if isinstance(size, Mapping) else _sides(size)
-    if isinstance(size, Mapping):
-        kept = {key: int(value) for key, value in size.items() if value}
-        if set(kept) == {"height", "width"}:
-            sides = (kept["height"], kept["width"])
-        elif set(kept) == {"shortest_edge"}:
-            sides = kept["shortest_edge"]
-    if sides is None:
-        raise _unrepeatable(f"The Hugging Face size {size!r}", _PROCESSOR)
-    return sides
+    if not isinstance(size, Mapping) and (sides := _sides(size)) is not None:
+        return sides
+    kept = {key: int(value) for key, value in (size or {}).items() if value}
+    if set(kept) == {"height", "width"}:
+        return kept["height"], kept["width"]
+    if set(kept) == {"shortest_edge"}:
+        return kept["shortest_edge"]
+    raise _unrepeatable(f"The Hugging Face size {size!r}", _PROCESSOR)
 
 
 # ── Numbers
@@ -824,10 +819,10 @@ def _check_sides(word: str, sides: Any) -> None:
     if sides is None and word != "size":
         return
     values = sides if isinstance(sides, (tuple, list)) else (sides, sides)
-    if len(values) != 2:
-        raise ImageError(f"{word}={sides!r} is not a size; give (height, width).")
-    if any(type(v) is not int or v < 1 for v in values):
-        raise ImageError(f"{word}={sides!r} is not a size; sides are whole numbers from 1 up.")
+    if len(values) != 2 or any(type(v) is not int or v < 1 for v in values):
+        raise ImageError(
+            f"{word}={sides!r} is not a size; give (height, width) in whole numbers from 1 up."
+        )
     if math.prod(values) > MAX_INPUT_PIXELS:
         raise ImageError(
             f"{word}={sides!r} asks for {math.prod(values) / 1e6:.0f} million pixels; at most "

@@ -9,7 +9,6 @@ and anything else come out as they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,9 +21,11 @@ from hookviz.images._network_input import NetworkInput
 from hookviz.images._picture import Picture
 from hookviz.images._preprocessing import (
     MAX_INPUT_PIXELS,
+    RESAMPLING,
     Box,
     CalledPreprocessing,
     Preprocessing,
+    preset_kind,
 )
 
 Whole = tuple[int, int, int, int]
@@ -57,7 +58,9 @@ def source_box(given: NetworkInput, picture: Picture, part: Whole) -> Whole | No
     """
     how = given.preprocessing
     found, readable = _read_off(how, picture.size, part)
-    if readable and isinstance(how, CalledPreprocessing) and not _is_preset(how.function):
+    # Torchvision's preset for classifiers resizes by Pillow and crops.
+    known = "ImageClassification"
+    if readable and isinstance(how, CalledPreprocessing) and preset_kind(how.function) != known:
         if given not in _TRUSTED:
             height, width = given.tensor.shape[-2:]
             # Off the middle, where a flip or a turn would show.
@@ -69,14 +72,6 @@ def source_box(given: NetworkInput, picture: Picture, part: Whole) -> Whole | No
             _TRUSTED[given] = box is None or trial.confirms(box)
         readable = _TRUSTED[given]
     return found if readable else _Trial(how, picture.image, part).search()
-
-
-def _is_preset(function: Any) -> bool:
-    """Whether it is torchvision's preset for classifiers, which resizes by Pillow and crops."""
-    kind = type(function)
-    return (kind.__module__, kind.__name__) == (
-        "torchvision.transforms._presets", "ImageClassification",
-    )  # fmt: skip
 
 
 def _read_off(how: Preprocessing, size: tuple[int, int], part: Whole) -> tuple[Whole | None, bool]:
@@ -102,28 +97,6 @@ def _read_off(how: Preprocessing, size: tuple[int, int], part: Whole) -> tuple[W
     return (left, top, right + 1, bottom + 1), True
 
 
-def _cubic(x: float) -> float:
-    x = abs(x)
-    if x < 1:
-        return (1.5 * x - 2.5) * x * x + 1
-    return (((x - 5) * x + 8) * x - 4) * -0.5 if x < 2 else 0.0
-
-
-def _sinc(x: float) -> float:
-    return 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x)
-
-
-# Pillow's filters: how far each reads at full size, and its weights (its Resample.c).
-_FILTERS: dict[str, tuple[float, Callable[[float], float]]] = {
-    "box": (0.5, lambda x: float(-0.5 < x <= 0.5)),
-    "bilinear": (1.0, lambda x: max(0.0, 1 - abs(x))),
-    "hamming": (
-        1.0,
-        lambda x: _sinc(x) * (0.54 + 0.46 * math.cos(math.pi * x)) if abs(x) < 1 else 0.0,
-    ),
-    "bicubic": (2.0, _cubic),
-    "lanczos": (3.0, lambda x: _sinc(x) * _sinc(x / 3) if abs(x) < 3 else 0.0),
-}
 _LEAST = 2.0**-23
 """Pillow computes with weights of 22 binary digits; smaller ones are zero."""
 
@@ -132,28 +105,17 @@ def _under(first: int, last: int, size: int, count: int, interpolation: str) -> 
     """The first and last pixel of ``size`` that pixels ``first`` to ``last`` of ``count`` read."""
     if size == count:
         return first, last
-    scale = size / count
-    if interpolation.startswith("nearest"):
-        at = scale / 2
-        places = []
-        for _ in range(last + 1):  # Pillow adds up, with the rounding that comes of it
-            places.append(min(size - 1, int(at)))
-            at += scale
-        return places[first], places[last]
-    # A pixel in the middle of one of the source reads fewer than its neighbours: all are asked.
-    read = [at for i in range(first, last + 1) for at in _taps(i, size, scale, interpolation)]
-    return min(read), max(read)
-
-
-def _taps(index: int, size: int, scale: float, interpolation: str) -> list[int]:
-    support, weigh = _FILTERS[interpolation]
-    wide = max(scale, 1.0)
-    center = (index + 0.5) * scale
-    first = max(0, int(center - support * wide + 0.5))
-    last = min(size, int(center + support * wide + 0.5))
-    weights = [weigh((at - center + 0.5) / wide) for at in range(first, last)]
-    total = sum(weights) or 1.0
-    return [at for at, w in enumerate(weights, first) if abs(w / total) >= _LEAST]
+    reach = math.ceil(3 * max(size / count, 1)) + 2  # no filter reads farther than Lanczos'
+    read: set[int] = set()
+    # A pixel in the middle of one of the source reads fewer than its neighbour.
+    for index in {first, min(first + 1, last), max(last - 1, first), last}:
+        center = int((index + 0.5) * size / count)
+        start, stop = max(0, center - reach), min(size, center + reach + 1)
+        # In each row another pixel is bright: what comes out are the weights.
+        bright = Image.fromarray(np.eye(stop - start, size, start, np.float32))
+        weights = np.asarray(bright.resize((count, stop - start), RESAMPLING[interpolation]))
+        read.update(start + np.flatnonzero(abs(weights[:, index]) >= _LEAST))
+    return int(min(read)), int(max(read))
 
 
 class _Trial:

@@ -60,7 +60,10 @@ _DEPTH = 4
 _PLACES = ("args", "hyper_parameters", "config", "cfg", "meta", "opt")
 _NAMES = ("class_names", "classes", "categories", "class_to_idx", "idx_to_class", "labels")
 
-Convert = Callable[[nn.Module, Mapping[str, Any]], Mapping[str, Any]]
+State = Mapping[str, Any]
+"""A state dict, or what is to become one."""
+
+Convert = Callable[[nn.Module, State], State]
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class Selection:
     source: str
     wrapping: str
     prefix: str
-    values: Mapping[str, Any]
+    values: State
     ignored: tuple[str, ...] = ()
     score: int = 0
     others: tuple[str, ...] = ()
@@ -213,9 +216,7 @@ class Selection:
         return {n: v for n, v in self.values.items() if shape_of(v) is not None}
 
 
-def with_versions(
-    values: Mapping[str, Any], metadata: Mapping[str, Any] | None
-) -> Mapping[str, Any]:
+def with_versions(values: State, metadata: Mapping[str, Any] | None) -> State:
     """A state dict with the versions of its modules' classes, as torch keeps them."""
     state: Any = OrderedDict(values)
     if metadata is not None:
@@ -254,7 +255,7 @@ def find_weights(given: Checkpoint, target: Shapes) -> list[Selection]:
         rank = _PREFERRED.index(last) if last in _PREFERRED else len(_PREFERRED)
         for prefix in _prefixes(values, own):
             inside = {n.removeprefix(prefix): v for n, v in values.items() if n.startswith(prefix)}
-            chosen: Mapping[str, Any] = {own.get(n, n): value for n, value in inside.items()}
+            chosen: State = {own.get(n, n): value for n, value in inside.items()}
             score = sum(
                 3 if target[name] in (None, shape_of(value)) else 1
                 for name, value in chosen.items()
@@ -310,7 +311,7 @@ def _mappings(
             yield from _mappings(value, f"{path}.{name}" if path else str(name), depth + 1)
 
 
-def _prefixes(values: Mapping[str, Any], own: Mapping[str, str]) -> list[str]:
+def _prefixes(values: State, own: Mapping[str, str]) -> list[str]:
     """The prefixes under which names of the model occur, the commonest first; at least ""."""
     found: Counter[str] = Counter()
     for name in values:
@@ -510,7 +511,7 @@ def fit_module(original: nn.Module, given: Checkpoint, name: str, *, strict: boo
 def _load_own(
     fresh: Callable[[], nn.Module],
     given: Checkpoint,
-    state: Mapping[str, Any],
+    state: State,
     name: str,
     convert: Convert | None = None,
 ) -> Fitted | None:
@@ -553,7 +554,7 @@ def _load_own(
     return None
 
 
-def _other_kinds(selection: Selection, module: nn.Module, state: Mapping[str, Any]) -> bool:
+def _other_kinds(selection: Selection, module: nn.Module, state: State) -> bool:
     """Whether torch's own copying would turn integers, complex numbers or views into weights.
 
     ``load_state_dict`` casts them without a word. A class with a loading of its own may mean it.
@@ -588,7 +589,7 @@ def _fitted(module: nn.Module, report: WeightsReport) -> Fitted:
 # --- by names and shapes ------------------------------------------------------------------------
 
 
-def _best(given: Checkpoint, state: Mapping[str, Any]) -> Selection:
+def _best(given: Checkpoint, state: State) -> Selection:
     found = find_weights(given, _shapes(state))
     if not found:
         raise WeightsError(
@@ -599,7 +600,7 @@ def _best(given: Checkpoint, state: Mapping[str, Any]) -> Selection:
     return found[0]
 
 
-def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
+def _shapes(state: State) -> dict[str, tuple[int, ...] | None]:
     return {n: shape_of(v) for n, v in state.items()}
 
 
@@ -670,9 +671,7 @@ def _resize(module: nn.Module, last: str, selection: Selection) -> int | None:
     return count
 
 
-def _report(
-    selection: Selection, state: Mapping[str, Any], name: str, **facts: Any
-) -> WeightsReport:
+def _report(selection: Selection, state: State, name: str, **facts: Any) -> WeightsReport:
     return WeightsReport(
         source=selection.source,
         model=name,
@@ -684,9 +683,7 @@ def _report(
     )
 
 
-def _compare(
-    selection: Selection, state: Mapping[str, Any], name: str, head: frozenset[str]
-) -> WeightsReport:
+def _compare(selection: Selection, state: State, name: str, head: frozenset[str]) -> WeightsReport:
     """Put a checkpoint beside a model.
 
     Args:
@@ -740,7 +737,7 @@ def _kind(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _notes(selection: Selection, state: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(selection: Selection, state: State) -> tuple[str, ...]:
     kinds, broken = set(), []
     for name, value in selection.tensors.items():
         own: Any = state.get(name)
@@ -779,7 +776,7 @@ def _load_matched(module: nn.Module, selection: Selection, report: WeightsReport
     return _fitted(module, report)
 
 
-def _fill(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> None:
+def _fill(module: nn.Module, state: State, *, strict: bool) -> None:
     """Load a state dict.
 
     Nothing can be copied into a module on the meta device: it gets tensors of its own.

@@ -58,13 +58,7 @@ class _Building(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
         self._values = values
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if _SEEDED in func.tags:

@@ -74,22 +74,18 @@ def predictions(model: LoadedModel, output: Any, k: int = 5) -> Predictions:
     if model.no_classifier:
         return Predictions(reason=model.no_classifier)
     try:
-        return _read(model, output, k, note)
+        segments = isinstance(output, Mapping) and "out" in output
+        task = "segmentation" if segments else model.task
+        if task not in _SUMMARIES:
+            return _classes(model, output, k, note)
+        summarise, what, reason = _SUMMARIES[task]
+        summary = summarise(model, output)
+        if not summary:
+            return Predictions(reason=f"The output is not {what} but {describe(output)}.")
+        return Predictions(reason=reason, summary=summary, note=note)
     except Exception as error:  # noqa: BLE001 - a model may give anything, and its maps are there
         first = error_text(error)[:160]
         return Predictions(reason=f"The output cannot be read as classes ({first}).")
-
-
-def _read(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
-    segments = isinstance(output, Mapping) and "out" in output
-    task = "segmentation" if segments else model.task
-    if task not in _SUMMARIES:
-        return _classes(model, output, k, note)
-    summarise, what, reason = _SUMMARIES[task]
-    summary = summarise(model, output)
-    if not summary:
-        return Predictions(reason=f"The output is not {what} but {describe(output)}.")
-    return Predictions(reason=reason, summary=summary, note=note)
 
 
 def class_scores(output: Any) -> Tensor | None:
@@ -129,21 +125,15 @@ def classes_in(model: LoadedModel, output: Any) -> int:
     return count if known and not model.no_classifier else 0
 
 
-def _scores(output: Any) -> Tensor | None:
-    """The first image's scores (classes); None where there are none."""
-    scores = class_scores(output)
-    return None if scores is None else dense(scores)[0].to("cpu", torch.float32)
-
-
 def _classes(model: LoadedModel, output: Any, k: int, note: str) -> Predictions:
-    scores = _scores(output)
+    found = class_scores(output)
+    scores = None if found is None else dense(found)[0].to("cpu", torch.float32)
     count = 0 if scores is None else scores.numel()
-    known = model.task != "unknown" or model.categories or last_layer(model.module)[1] == count
     if scores is None:
         reason = f"The output is not a classification but {describe(output)}."
     elif count < 2:
         reason = f"The output holds {count} number{'s' * (count != 1)}, no classes."
-    elif not known:
+    elif not classes_in(model, output):
         reason = f"The output is {describe(output)}, and nothing says that these are classes."
     elif not torch.isfinite(scores).all():
         reason = "The classifier's output holds NaN or infinite values."

@@ -24,6 +24,7 @@ from hookviz.render._comparison import (
     on_one_grid,
     shared_end,
 )
+from hookviz.render._curves import Curve, draw_curves
 from hookviz.render._draw import (
     FOR_SOME_LAYERS,
     Drawing,
@@ -53,6 +54,7 @@ __all__ = [
     "ChannelImage",
     "ChannelStatistics",
     "Colors",
+    "Curve",
     "Drawing",
     "DrawingOptions",
     "Extents",
@@ -72,6 +74,7 @@ __all__ = [
     "dead_sentence",
     "difference",
     "draw",
+    "draw_curves",
     "draw_sides",
     "extents",
     "feature_grid",

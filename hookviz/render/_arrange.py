@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hookviz._axes import Hints, KnownAxes, order_of_tokens, read_axes, token_grid
+from hookviz._axes import Hints, KnownAxes, Places, order_of_tokens, read_axes, token_grid
 from hookviz._tensors import dense
 from hookviz._text import error_text
 from hookviz.activation import Activation
@@ -210,15 +210,20 @@ def _tokens(
     if found is None or found.grid is None:
         notes.append(f"{order_of_tokens(known)}: each feature is a strip")
         return "signal", tensor.t().unsqueeze(1), None
-    apart, frames, (rows, columns) = found.apart, found.frames, found.grid
-    note = f"patch grid {rows}×{columns} " + ("as given" if options.grid else "found by trial")
-    if apart:
-        before = "class token" if apart == 1 else f"{apart} tokens"
-        note += f", {before} above each"
-    maps = tensor[apart:].t().reshape(-1, frames, rows, columns)
+    apart = found.apart
+    maps = tensor[apart:].t().reshape(-1, found.frames, *found.grid)
     maps, frame = pick_frame(maps, 1, options, shape)
-    notes += [note] if frames == 1 else [frame, note]
+    notes += [frame] if found.frames > 1 else []
+    notes.append(grid_note(found, given=options.grid is not None))
     return "tokens", maps, tensor[:apart].t() if apart else None
+
+
+def grid_note(places: Places, *, given: bool) -> str:
+    """How tokens were laid out as a patch grid."""
+    rows, columns = places.grid or (0, 0)
+    note = f"patch grid {rows}×{columns} " + ("as given" if given else "found by trial")
+    before = "class token" if places.apart == 1 else f"{places.apart} tokens"
+    return note + f", {before} above each" * bool(places.apart)
 
 
 def pick_frame(
@@ -231,11 +236,15 @@ def pick_frame(
 
 
 def _pick(tensor: Tensor, axis: int, index: int, name: str, shape: tuple[int, ...]) -> Tensor:
-    count = tensor.shape[axis]
+    return tensor.select(axis, checked_index(name, index, tensor.shape[axis], shape))
+
+
+def checked_index(name: str, index: int, count: int, shape: tuple[int, ...]) -> int:
+    """The index of a sample, window or frame, of which a tensor of that shape has so many."""
     if index >= count:
         legal = "0" if count == 1 else f"0 to {count - 1}"
         raise RenderError(f"{name} is {index}, but shape {shape} has {count}; legal: {legal}.")
-    return tensor.select(axis, index)
+    return index
 
 
 def _rows_sum_to_one(tensor: Tensor) -> bool:

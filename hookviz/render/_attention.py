@@ -16,7 +16,7 @@ from torch import Tensor
 from hookviz._axes import KnownAxes, Places, Windows, order_of_tokens, token_grid
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
-from hookviz.render._arrange import Arranged, plain_tensor
+from hookviz.render._arrange import Arranged, checked_index, grid_note, plain_tensor
 from hookviz.render._kinds import FigureKind, register
 from hookviz.render._maps import draw_maps
 from hookviz.render._options import GridOptions
@@ -46,59 +46,50 @@ def _arrange(record: Activation, options: GridOptions) -> Arranged:
     if windows is not None and options.query != "all":
         return _in_window(arranged, tensor, windows, options)
     noun = "sample" if windows is None else "window"
-    sample = _sample(options.sample, shape[0], noun, shape)
+    sample = checked_index(noun, options.sample, shape[0], shape)
     if shape[0] > 1:
-        arranged = replace(arranged, notes=(*arranged.notes, f"{noun} {sample} of {shape[0]}"))
+        notes.append(f"{noun} {sample} of {shape[0]}")
     # Tokens are those of the keys; queries are the same ones where there are equally many.
-    grid = None if windows is not None else token_grid(shape[3], options.grid, known)
-    if grid is not None and (grid.grid is None or grid.frames > 1):
-        grid = None
+    places = None if windows is not None else token_grid(shape[3], options.grid, known)
+    if places is not None and (places.grid is None or places.frames > 1):
+        places = None
     query = options.query
-    if query is None and (grid is None or shape[2] != shape[3]):
+    if query is None and (places is None or shape[2] != shape[3]):
         query = "all"
     if query == "all":
         part = noun if windows is not None else ""
-        return replace(arranged, kind="attention", maps=tensor[sample], samples=shape[0], part=part)
-    token, where, mark = _token(query, shape[2], grid if shape[2] == shape[3] else None, known)
+        return replace(
+            arranged, kind="attention", maps=tensor[sample], notes=tuple(notes), samples=shape[0],
+            part=part,
+        )  # fmt: skip
+    token, where, mark = _token(query, shape[2], places if shape[2] == shape[3] else None, known)
     row = tensor[sample, :, token]
-    notes = [*arranged.notes, f"query: {where}"]
-    if grid is None or grid.grid is None:
+    notes.append(f"query: {where}")
+    if places is None or places.grid is None:
         notes.append(f"{order_of_tokens(known)}: keys in a strip")
         return replace(
             arranged, kind="signal", maps=row[:, None], notes=tuple(notes), samples=shape[0]
         )
-    rows, columns = grid.grid
-    note = f"patch grid {rows}×{columns} " + ("as given" if options.grid else "found by trial")
-    if grid.apart:
-        before = "class token" if grid.apart == 1 else f"{grid.apart} tokens"
-        note += f", {before} above each"
     return replace(
         arranged,
-        maps=row[:, grid.apart :].reshape(-1, rows, columns),
-        apart=row[:, : grid.apart] if grid.apart else None,
-        notes=(*notes, note),
+        maps=row[:, places.apart :].reshape(-1, *places.grid),
+        apart=row[:, : places.apart] if places.apart else None,
+        notes=(*notes, grid_note(places, given=options.grid is not None)),
         samples=shape[0],
         mark=mark,
     )
 
 
-def _sample(sample: int, count: int, noun: str, shape: tuple[int, ...]) -> int:
-    if sample >= count:
-        legal = "0" if count == 1 else f"0 to {count - 1}"
-        raise RenderError(f"{noun} is {sample}, but shape {shape} has {count}; legal: {legal}.")
-    return sample
-
-
 def _token(
     query: str | int | tuple[int, int] | None,
     count: int,
-    grid: Places | None,
+    places: Places | None,
     known: KnownAxes | None,
 ) -> tuple[int, str, tuple[int, int] | None]:
     """Position of the query, what it is in words, and its place where it is a patch."""
-    apart = 0 if grid is None else grid.apart
-    if query is None:
-        query = "class" if apart else _middle(grid)
+    grid, apart = (None, 0) if places is None else (places.grid, places.apart)
+    if query is None and grid is not None:
+        query = "class" if apart else (grid[0] // 2, grid[1] // 2)
     if query == "class":
         if not apart:
             raise RenderError(
@@ -108,30 +99,24 @@ def _token(
             )
         return 0, "class token" if apart == 1 else f"token 0 of the first {apart}", None
     if isinstance(query, tuple):
-        if grid is None or grid.grid is None:
+        if grid is None:
             raise RenderError(
                 f"query is {query}, but {order_of_tokens(known)}.",
                 remedy=f"Give a token's number, 0 to {count - 1}, or the grid.",
                 code="no-such-query",
             )
-        _check_place(query, grid.grid)
-        return apart + query[0] * grid.grid[1] + query[1], _patch(query), query
-    assert isinstance(query, int)  # noqa: S101 - "all" was drawn before
+        _check_place(query, grid)
+        return apart + query[0] * grid[1] + query[1], _patch(query), query
+    assert isinstance(query, int)  # noqa: S101 - without a grid all queries are drawn
     if query >= count:
         raise RenderError(
             f"query is {query}, but there are {count} queries (0 to {count - 1}).",
             code="no-such-query",
         )
-    if grid is None or grid.grid is None or query < apart:
+    if grid is None or query < apart:
         return query, f"token {query} of {count}", None
-    place = divmod(query - apart, grid.grid[1])
+    place = divmod(query - apart, grid[1])
     return query, _patch(place), place
-
-
-def _middle(grid: Places | None) -> tuple[int, int]:
-    assert grid is not None  # noqa: S101 - without a grid all queries are drawn
-    assert grid.grid is not None  # noqa: S101 - the same
-    return grid.grid[0] // 2, grid.grid[1] // 2
 
 
 def _patch(place: tuple[int, int]) -> str:
@@ -163,7 +148,7 @@ def _in_window(
     place = (height // 2, width // 2) if query is None else query
     _check_place(place, (height, width))
     samples = arranged.shape[0] // windows.count
-    sample = _sample(options.sample, samples, "sample", arranged.shape)
+    sample = checked_index("sample", options.sample, samples, arranged.shape)
     window, token = windows.find(*place)
     down, across = divmod(window, len(windows.columns))
     row = tensor[sample * windows.count + window, :, token]
@@ -181,18 +166,14 @@ def _in_window(
     notes.append(
         f"window of {len(rows)}×{len(columns)} in {height}×{width}: attention looks nowhere else"
     )
-    padding = token_count(windows) - keys.shape[1] * keys.shape[2]
+    tokens = len(windows.rows[0]) * len(windows.columns[0])
+    padding = tokens - keys.shape[1] * keys.shape[2]
     if padding:
         notes.append(f"{padding} keys of the window are padding, which is not drawn")
     outside = "" if row.is_floating_point() and row.isnan().any() else "outside the window"
     return replace(
         arranged, maps=maps, notes=tuple(notes), samples=samples, mark=place, absent=outside
     )
-
-
-def token_count(windows: Windows) -> int:
-    """Tokens of one window, padding included."""
-    return len(windows.rows[0]) * len(windows.columns[0])
 
 
 register(

@@ -23,11 +23,12 @@ from hookviz._meta import without_values
 from hookviz.activation import Activation
 from hookviz.errors import LayerError
 from hookviz.models import LoadedModel, feed
+from hookviz.run._field import watching
 from hookviz.run._filters import layer_weights
-from hookviz.run._point import channel_positions, check_index, read_values, real_values
+from hookviz.run._point import Pointed, check_index, read_values, real_values
 
 if TYPE_CHECKING:
-    from hookviz.render import ChannelStatistics, GridOptions
+    from hookviz.render import ChannelStatistics
     from hookviz.run._record import Run
 
 
@@ -137,31 +138,23 @@ _NUMBERS: WeakKeyDictionary[Activation, dict[Any, ChannelStatistics]] = WeakKeyD
 """Statistics of whole layers, numbers alone: whoever asks for a channel asks for the next one."""
 
 
-def _statistics_of(
-    activation: Activation, options: GridOptions, size: tuple[int, int]
-) -> ChannelStatistics:
+def _statistics_of(at: Pointed) -> ChannelStatistics:
     from hookviz.render import FigureFacts, channel_statistics
 
-    facts = FigureFacts(input_size=size)
-    if activation.tensor.is_inference():  # has no count of changes
-        return channel_statistics(activation, options, facts=facts)
-    changes = activation.tensor._version  # noqa: SLF001  # torch offers no other way
-    key = (
-        options.sample, options.frame, options.axes, options.grid, options.query, size, changes,
-    )  # fmt: skip
-    kept = _NUMBERS.setdefault(activation, {})
+    facts, tensor = FigureFacts(input_size=at.input_size), at.record.tensor
+    if tensor.is_inference():  # has no count of changes
+        return channel_statistics(at.record, at.options, facts=facts)
+    key = (at.view, at.input_size, tensor._version)  # noqa: SLF001  # torch offers no other way
+    kept = _NUMBERS.setdefault(at.record, {})
     if key not in kept:
-        kept[key] = channel_statistics(activation, options, facts=facts)
+        kept[key] = channel_statistics(at.record, at.options, facts=facts)
     return kept[key]
 
 
-def channel_summary(
-    run: Run, activation: Activation, channel: int, options: GridOptions
-) -> ChannelSummary:
+def channel_summary(at: Pointed, channel: int) -> ChannelSummary:
     """See `Run.channel`."""
-    values = read_values(activation.tensor, channel_positions(run, activation, channel, options))
-    height, width = run.input.tensor.shape[-2:]
-    layer = _statistics_of(activation, options, (int(height), int(width)))
+    values = read_values(at.record.tensor, at.positions(channel))
+    layer = _statistics_of(at)
     numbers = {
         "high": layer.high, "mean": layer.mean, "std": np.sqrt(layer.variance),
         "zeros": layer.zeros,
@@ -172,7 +165,7 @@ def channel_summary(
         for name, all_ in numbers.items()
     }
     return ChannelSummary(
-        layer=activation.label,
+        layer=at.record.label,
         channel=int(channel),
         channels=len(layer.high),
         map=values,
@@ -331,25 +324,13 @@ def _followed(model: LoadedModel, tensor: Tensor) -> dict[_Call, tuple[InputSour
             found = [source for version, source in given[id(tensor)][1] if version == now]
             read[name, calls[name]] = found
 
-    def leave(name: str, call: int, out: Any) -> None:
+    def leave(name: str, out: Any) -> None:
         for leaf, tensor in _leaves(out):
             _, sources = given.setdefault(id(tensor), (tensor, []))
-            sources.append((tensor._version, InputSource(name, call, leaf)))  # noqa: SLF001
+            sources.append((tensor._version, InputSource(name, calls[name], leaf)))  # noqa: SLF001
 
-    for name, part in kinds.items():
-        if isinstance(part, torch.jit.ScriptModule):
-            continue  # takes no hooks
-
-        def before(_part: Any, args: Any, name: str = name) -> None:
-            enter(name, args)
-
-        def after(_part: Any, _args: Any, out: Any, name: str = name) -> None:
-            leave(name, calls[name], out)
-
-        part.register_forward_pre_hook(before)
-        part.register_forward_hook(after)
     twin.eval()
-    with torch.no_grad():
+    with watching(twin, enter, leave), torch.no_grad():
         args, kwargs = feed(replace(model, module=twin), torch.empty_like(tensor, device="meta"))
         twin(*args, **kwargs)
     return {at: tuple(_through(sources, read, kinds)) for at, sources in read.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Unpack
@@ -115,19 +116,15 @@ def resolved(
         edits: With their layers named.
         run: Runs the model on another image with edits that keep what they see.
     """
-    stored: dict[int, dict[tuple[str, int, str], Tensor]] = {}
-    others: dict[str, list[int]] = {}
-    for index, one in enumerate(edits):
+    others: dict[str, list[ImageEdit]] = {}
+    for one in edits:
         if isinstance(one, ImageEdit):
-            others.setdefault(one.image.sha256, []).append(index)
-    for indices in others.values():
-        first = edits[indices[0]]
-        if isinstance(first, ImageEdit):
-            keeping = [_keeping(edits[i], stored.setdefault(i, {})) for i in indices]
-            run(first.image, keeping)
+            others.setdefault(one.image.sha256, []).append(one)
+    stored: dict[int, dict[tuple[str, int, str], Tensor]] = defaultdict(dict)
+    for same in others.values():
+        run(same[0].image, [_keeping(one, stored[id(one)]) for one in same])
     return tuple(
-        _putting(one, stored[index]) if isinstance(one, ImageEdit) else one
-        for index, one in enumerate(edits)
+        _putting(one, stored[id(one)]) if isinstance(one, ImageEdit) else one for one in edits
     )
 
 

@@ -17,12 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from hookviz._meta import with_same_weights, without_values
+from hookviz._text import fault_text
 from hookviz.activation import Activation
 from hookviz.capture import Capture, list_layers
 from hookviz.errors import HookvizError
 from hookviz.models import LoadedModel, feed
 from hookviz.run._reach import NONE, CannotFollow, Following, Leaving, Reach, of_input
 from hookviz.run._reach_rules import RULES
+from hookviz.run._torch_state import undisturbed
 
 Key: TypeAlias = tuple[str, int, str, str]
 """Layer, call, leaf and kind of an activation."""
@@ -78,7 +80,8 @@ def layer_reach(
         known = _KNOWN.setdefault(model.module, {}).setdefault(settings, {})
         if key_of(wanted) not in known:
             layers = _calls(model, wanted, others)
-            known.update(_followed(model, tensor, layers, inputs=wanted.kind == "input"))
+            with undisturbed(model.device):
+                known.update(_followed(model, tensor, layers, inputs=wanted.kind == "input"))
     found = known.get(key_of(wanted))
     if found is None or found.shape != wanted.shape:
         raise HookvizError(
@@ -121,12 +124,9 @@ def _followed(
 
 
 def _not_known(model: LoadedModel, error: Exception) -> HookvizError:
-    reason = str(error) if isinstance(error, CannotFollow) else ""
-    first = next(iter(str(error).splitlines()), "")
+    reason = str(error) if isinstance(error, CannotFollow) else fault_text(error)
     return HookvizError(
-        f"The receptive fields of {model.name} cannot be computed: "
-        + (reason or f"{type(error).__name__}: {first}").rstrip(".")
-        + ".",
+        f"The receptive fields of {model.name} cannot be computed: {reason.rstrip('.')}.",
         code="no-receptive-field",
     )
 
@@ -173,21 +173,38 @@ def _forward(
 def _names(module: nn.Module) -> Iterator[Callable[[], str]]:
     """While it is open: the name of the layer that runs now."""
     stack = [""]
+    with watching(module, lambda name, _: stack.append(name), lambda *_: stack.pop()):
+        yield lambda: stack[-1]
+
+
+@contextmanager
+def watching(
+    module: nn.Module,
+    enter: Callable[[str, Any], object],
+    leave: Callable[[str, Any], object],
+) -> Iterator[None]:
+    """While it is open, calls are told of each layer that runs.
+
+    Args:
+        module: The model.
+        enter: Called with a layer's name and its positional arguments.
+        leave: Called with its name and what it gave, or None where it failed.
+    """
     handles = []
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             continue  # takes no hooks
 
-        def enter(*_: Any, name: str = name) -> None:
-            stack.append(name)
+        def before(_part: Any, args: Any, name: str = name) -> None:
+            enter(name, args)
 
-        def leave(*_: Any) -> None:
-            stack.pop()
+        def after(_part: Any, _args: Any, out: Any, name: str = name) -> None:
+            leave(name, out)
 
-        handles.append(part.register_forward_pre_hook(enter))
-        handles.append(part.register_forward_hook(leave, always_call=True))
+        handles.append(part.register_forward_pre_hook(before))
+        handles.append(part.register_forward_hook(after, always_call=True))
     try:
-        yield lambda: stack[-1]
+        yield
     finally:
         for handle in handles:
             handle.remove()

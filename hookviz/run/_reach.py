@@ -370,6 +370,11 @@ class Operation:
         """The union of all that was read."""
         return self.joined()
 
+    def with_others(self, value: Tensor, change: Callable[[Reach], Reach]) -> Reach:
+        """What is made of one argument's boxes, joined with all of the other arguments."""
+        reach = self.read(value)
+        return self.joined((value, None if reach is None else change(reach)))
+
     def results(self) -> Iterator[tuple[Tensor, Reach | None]]:
         """Each tensor that the operation gave or wrote, with its boxes."""
         fresh = self.name in _FRESH or self.name.endswith("_like") or self.name.startswith("new_")

@@ -195,8 +195,9 @@ def _multiplied(op: Operation) -> Reach:
         known.append((left, rows.over([-1], keep="mv" not in op.name)))
     if columns is not None and op.name not in ("mv", "addmv", "linear"):
         known.append((right, columns.over([-2])))
-    added = op.arguments.get("self") if op.name.startswith(("add", "badd", "_add")) else None
-    return op.joined(*known, *([(added, op.read(added))] if added is not None else []))
+    if op.name.startswith(("add", "badd", "_add")):
+        known.append((op["self"], op.read(op["self"])))
+    return op.joined(*known)
 
 
 @_rule(
@@ -221,9 +222,8 @@ def _attention(op: Operation) -> Reach:
 @_rule("_native_multi_head_attention _transformer_encoder_layer_fwd")
 def _whole_attention(op: Operation) -> Reach:
     """Torch's fused attention layers: (N, T, D) → (N, T, D)."""
-    source = op.arguments.get("query", op.arguments.get("src"))
-    reach = op.read(source)
-    return op.joined((source, None if reach is None else reach.over([1, 2])))
+    source = op["query"] if "query" in op.arguments else op["src"]
+    return op.with_others(source, lambda reach: reach.over([1, 2]))
 
 
 # ── Normalisation
@@ -235,32 +235,29 @@ def _whole_attention(op: Operation) -> Reach:
 )
 def _batch_normalised(op: Operation) -> Reach:
     """Each channel alone, over all places where statistics are computed."""
-    reach = op.read(op.source)
-    if reach is not None and op.arguments.get("training", False):
-        reach = reach.over([d for d in range(reach.dims) if d != 1])
-    return op.joined((op.source, reach))
+    places = [d for d in range(op.out.dim()) if d != 1 and op.arguments.get("training")]
+    return op.with_others(op.source, lambda reach: reach.over(places))
 
 
 @_rule("native_layer_norm _fused_rms_norm")
 def _layer_normalised(op: Operation) -> Reach:
     last = len(op["normalized_shape"])
     reach = op.read(op["input"])
-    if reach is None:
-        return op.everything()
-    steps = {d: s for d, s in reach.steps.items() if d < -last}
-    joined = op.joined((op["input"], reach.over(range(-last, 0))))
+    steps = {} if reach is None else {d: s for d, s in reach.steps.items() if d < -last}
+    joined = op.with_others(op["input"], lambda reach: reach.over(range(-last, 0)))
     return Reach.of(joined.parts, steps)
 
 
 @_rule("native_group_norm")
 def _group_normalised(op: Operation) -> Reach:
     """Statistics of a group of channels over all places."""
-    reach, dims = op.read(op["input"]), op.out.dim()
-    if reach is None:
-        return op.everything()
-    groups, channels = op["group"], op.out.shape[1]
-    spread = reach.over(range(2, dims)).change(lambda p: _by_groups(p, 1 - dims, groups, channels))
-    return op.joined((op["input"], spread))
+    dims, groups, channels = op.out.dim(), op["group"], op.out.shape[1]
+
+    def spread(reach: Reach) -> Reach:
+        whole = reach.over(range(2, dims))
+        return whole.change(lambda p: _by_groups(p, 1 - dims, groups, channels))
+
+    return op.with_others(op["input"], spread)
 
 
 def _by_groups(part: Tensor, axis: int, groups: int, channels: int) -> Tensor:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from hookviz._text import names_text
-from hookviz.activation import Activation, CallChoice, Kind, choose
+from hookviz.activation import Activation, CallChoice, Kind, choose, no_such_layer
 from hookviz.capture import Edit
-from hookviz.errors import LayerError, did_you_mean
+from hookviz.errors import LayerError
 from hookviz.images import NetworkInput, Picture
 from hookviz.models import LoadedModel, Predictions
 from hookviz.run._channel import ChannelSummary, InputChannels, channel_summary, input_channels
 from hookviz.run._edits import edits_to_json
 from hookviz.run._filters import has_filters, layer_weights
-from hookviz.run._point import (
-    ChannelVector,
-    ReceptiveField,
-    RegionChannels,
-    ValuesAround,
-    centers,
-    channels_in,
-    place_at,
-    receptive_boxes,
-    receptive_field,
-    value_at,
-    values_around,
-    vector_at,
-)
+from hookviz.run._point import ChannelVector, Pointed, ReceptiveField, RegionChannels, ValuesAround
 from hookviz.run._torch_state import torch_as_it_starts, undisturbed
 
 if TYPE_CHECKING:
@@ -40,6 +28,12 @@ if TYPE_CHECKING:
 
     from hookviz.export import ExportChoices, ExportResult, RunFacts
     from hookviz.render import Drawing, DrawingOptions, GridOptions
+
+    class RecordOptions(DrawingOptions, total=False):
+        """Which of a layer's records is meant, and how its axes are read."""
+
+        leaf: str | int | None
+        kind: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +109,7 @@ class Run:
                     dict.fromkeys(a.kind for a in self.activations if a.layer == layer)
                 )
                 raise LayerError(f"Layer '{layer}' has no {kind} in this run; it has {there}.")
-            known = names_text(self.layers, 8) or "none"
-            raise LayerError(
-                f"Layer '{layer}' was not captured in this run; captured: {known}.",
-                remedy=did_you_mean(layer, self.layers) or None,
-            )
+            raise no_such_layer(layer, self.layers, "captured")
         return choose(of_layer, layer, kind.replace("_", " "), call=call, leaf=leaf)[0]
 
     def drawing(
@@ -193,10 +183,7 @@ class Run:
         y: int,
         x: int,
         call: CallChoice = None,
-        *,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        **options: Unpack[RecordOptions],
     ) -> Any:
         """One value of a layer, exactly as the captured tensor holds it.
 
@@ -206,9 +193,8 @@ class Run:
             y: Row of the place in the maps that `figure` draws, from 0 at the top; 0 for a vector.
             x: Column, from 0 at the left; 0 for a vector.
             call: Which call, from 1, or "last"; may be left out where there was only one.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             A Python number (int, float, complex or bool) in the activation's own units.
@@ -225,20 +211,11 @@ class Run:
             >>> value == run.activations[0].tensor[0, 7, 100, 50].item()
             True
         """
-        with torch_as_it_starts(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return value_at(self, activation, channel, y, x, how)
+        with self._pointed(layer, call, options) as at:
+            return at.value(channel, y, x)
 
     def vector(
-        self,
-        layer: str,
-        y: int,
-        x: int,
-        call: CallChoice = None,
-        *,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        self, layer: str, y: int, x: int, call: CallChoice = None, **options: Unpack[RecordOptions]
     ) -> ChannelVector:
         """The values of all channels at one place, with their order.
 
@@ -247,9 +224,8 @@ class Run:
             y: Row of the place, see `value`.
             x: Column of the place.
             call: Which call, from 1, or "last"; may be left out where there was only one.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             ``.values`` (C,) in the tensor's dtype, ``.order``, ``.rank(channel)``, ``.top(10)``.
@@ -258,19 +234,11 @@ class Run:
             LayerError: See `value`.
             RenderError: The activation cannot be drawn in that way.
         """
-        with torch_as_it_starts(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return vector_at(self, activation, y, x, how)
+        with self._pointed(layer, call, options) as at:
+            return at.vector(y, x)
 
     def channel(
-        self,
-        layer: str,
-        channel: int,
-        call: CallChoice = None,
-        *,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        self, layer: str, channel: int, call: CallChoice = None, **options: Unpack[RecordOptions]
     ) -> ChannelSummary:
         """One channel of a layer: its map, its numbers, its ranks, its strongest places.
 
@@ -278,9 +246,8 @@ class Run:
             layer: The layer's name.
             channel: Number of the channel (map, feature, value, head), from 0.
             call: Which call, from 1, or "last"; may be left out where there was only one.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             ``.map`` (H, W), a copy in the tensor's dtype and on its device; ``.low``, ``.high``,
@@ -298,9 +265,8 @@ class Run:
             >>> channel.map.shape, channel.channels, channel.high == channel.map.max().item()
             (torch.Size([14, 14]), 512, True)
         """
-        with torch_as_it_starts(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return channel_summary(self, activation, channel, how)
+        with self._pointed(layer, call, options) as at:
+            return channel_summary(at, channel)
 
     def input_channels(self, layer: str, channel: int, call: int = 1) -> InputChannels:
         """The input channels that one output channel of a layer reads, by its weights.
@@ -333,9 +299,7 @@ class Run:
         call: CallChoice = None,
         *,
         most: int = 131_072,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        **options: Unpack[RecordOptions],
     ) -> ValuesAround:
         """The values of one channel around a place, with the rank that each has at its place.
 
@@ -347,9 +311,8 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             most: How many values are read, those of the other channels included: the square of
                 places around the place has ``most // channels`` of them at most, and at least one.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             ``.values`` and ``.ranks``, (h, w), of the places from row ``.top`` and column
@@ -369,9 +332,8 @@ class Run:
             >>> around.values[0, 2].item() == run.value("features.28", 7, y=0, x=13)
             True
         """
-        with torch_as_it_starts(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return values_around(self, activation, channel, y, x, how, most)
+        with self._pointed(layer, call, options) as at:
+            return at.values_around(channel, y, x, most)
 
     def receptive_field(
         self,
@@ -381,9 +343,7 @@ class Run:
         call: CallChoice = None,
         *,
         channel: int | None = None,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        **options: Unpack[RecordOptions],
     ) -> ReceptiveField:
         """The pixels of the network's input and of the photo that a place of a layer depends on.
 
@@ -399,9 +359,8 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             channel: One channel; None: all together, which matters only where channels were joined
                 that come by different ways.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output" or "input".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` ("output" or "input") as in `select`; ``sample``,
+                ``frame``, ``axes`` and ``grid`` as in `figure`.
 
         Returns:
             The boxes. Asking for a layer the first time takes up to a second or two, each further
@@ -420,27 +379,19 @@ class Run:
             >>> field.size, field.box, field.beyond
             ((196, 196), (22, -90, 218, 106), (0, 90, 0, 0))
         """
-        with undisturbed(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return receptive_field(self, activation, y, x, channel, how)
+        with self._pointed(layer, call, options) as at:
+            return at.receptive_field(y, x, channel)
 
     def receptive_boxes(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        *,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        self, layer: str, call: CallChoice = None, **options: Unpack[RecordOptions]
     ) -> Tensor:
         """The receptive fields of all places of a layer at once.
 
         Args:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output" or "input".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` ("output" or "input") as in `select`; ``sample``,
+                ``frame``, ``axes`` and ``grid`` as in `figure`.
 
         Returns:
             (H, W, 4) float64 on the CPU: left, top, right, bottom in pixels of the network's
@@ -452,9 +403,8 @@ class Run:
             RenderError: The activation cannot be drawn in that way.
             HookvizError: The model's forward cannot be followed; the sentence says why.
         """
-        with undisturbed(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return receptive_boxes(self, activation, how)
+        with self._pointed(layer, call, options) as at:
+            return at.receptive_boxes()
 
     def channels_in(
         self,
@@ -463,9 +413,7 @@ class Run:
         call: CallChoice = None,
         *,
         of: str = "image",
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        **options: Unpack[RecordOptions],
     ) -> RegionChannels:
         """The channels of a layer by how much more they answer in a region than elsewhere.
 
@@ -475,9 +423,8 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             of: What the pixels are those of: "image", the (upright) photo, or "input", the
                 network's input.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             ``.order``, and per channel the means ``.inside`` and ``.outside`` of the finite values
@@ -488,9 +435,8 @@ class Run:
             RenderError: The activation cannot be drawn in that way.
             HookvizError: Where the input lies in the photo is not known.
         """
-        with undisturbed(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return channels_in(self, activation, region, how, of=of)
+        with self._pointed(layer, call, options) as at:
+            return at.channels_in(region, of)
 
     def place_at(
         self,
@@ -500,9 +446,7 @@ class Run:
         call: CallChoice = None,
         *,
         of: str = "image",
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        **options: Unpack[RecordOptions],
     ) -> tuple[int, int]:
         """The place of a layer that lies nearest to a pixel.
 
@@ -516,9 +460,8 @@ class Run:
             call: Which call, from 1, or "last"; may be left out where there was only one.
             of: What the pixel is one of: "image", the (upright) photo, or "input", the network's
                 input.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             (y, x), row and column of the place.
@@ -528,18 +471,11 @@ class Run:
             RenderError: The activation cannot be drawn in that way.
             HookvizError: Where the input lies in the photo is not known.
         """
-        with undisturbed(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return place_at(self, activation, x, y, how, of=of)
+        with self._pointed(layer, call, options) as at:
+            return at.place_at(x, y, of)
 
     def centers(
-        self,
-        layer: str,
-        call: CallChoice = None,
-        *,
-        leaf: str | int | None = None,
-        kind: str = "output",
-        **options: Unpack[DrawingOptions],
+        self, layer: str, call: CallChoice = None, **options: Unpack[RecordOptions]
     ) -> tuple[Tensor, Tensor]:
         """Where the rows and columns of a layer's maps lie in the network's input.
 
@@ -548,9 +484,8 @@ class Run:
         Args:
             layer: The layer's name.
             call: Which call, from 1, or "last"; may be left out where there was only one.
-            leaf: Which tensor of a nested output, by its path or position.
-            kind: "output", "input", "output_gradient" or "input_gradient".
-            **options: ``sample``, ``frame``, ``axes`` and ``grid`` as in `figure`.
+            **options: ``leaf`` and ``kind`` as in `select`; ``sample``, ``frame``, ``axes`` and
+                ``grid`` as in `figure`.
 
         Returns:
             (H,) and (W,) float64, the centers of the rows and of the columns in pixels of the
@@ -569,16 +504,17 @@ class Run:
             >>> rows[:3].tolist()
             [8.0, 24.0, 40.0]
         """
-        with undisturbed(self.model.device):
-            activation, how = self._pointed(layer, call, leaf, kind, options)
-            return centers(self, activation, how)
+        with self._pointed(layer, call, options) as at:
+            return at.centers()
 
-    def _pointed(
-        self, layer: str, call: CallChoice, leaf: str | int | None, kind: str, options: Any
-    ) -> tuple[Activation, GridOptions]:
+    @contextmanager
+    def _pointed(self, layer: str, call: CallChoice, options: Any) -> Iterator[Pointed]:
         from hookviz.render import GridOptions
 
-        return self.select(layer, call, leaf, kind), GridOptions.of(**options)
+        leaf, kind = options.pop("leaf", None), options.pop("kind", "output")
+        with torch_as_it_starts(self.model.device):
+            record = self.select(layer, call, leaf, kind)
+            yield Pointed(self, record, GridOptions.of(**options))
 
     @property
     def facts(self) -> RunFacts:

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from hookviz.errors import SurveyError
-from hookviz.surveys._tally import BINS, bin_edges
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +58,6 @@ def draw_channels(survey: Survey, layer: str, channels: list[int], count: int) -
 
 def _histogram(axes: Axes, statistics: LayerStatistics, channel: int) -> None:
     """Values below and above zero as counts in 60 equal steps, and the share of zeros as text."""
-    counts = statistics.histogram[channel]
     low, high = statistics.min[channel], statistics.max[channel]
     axes.tick_params(labelsize=5, length=2, pad=1)
     axes.set_yticks([])
@@ -68,26 +65,9 @@ def _histogram(axes: Axes, statistics: LayerStatistics, channel: int) -> None:
         axes.spines[side].set_visible(False)
     zeros = statistics.zero_share[channel]
     axes.set_title(f"mean {statistics.mean[channel]:.3g}, zeros {zeros:.1%}", fontsize=6, pad=2)
-    if not np.isfinite(low) or low == high:
+    counts, steps = statistics.equal_bins(channel)
+    if not len(counts):
         axes.set_xticks([] if not np.isfinite(low) else [low])
         return
-    steps = np.linspace(low, high, 61)
-    axes.stairs(_spread(counts, steps), steps, fill=True, color="#3b6ea8")
+    axes.stairs(counts, steps, fill=True, color="#3b6ea8")
     axes.set_xlim(low, high)
-
-
-def _spread(counts: NDArray[np.int64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Counts of the bins without that of zero, spread evenly over each, in other steps."""
-    edges = np.sort(bin_edges(), axis=1)
-    found = np.zeros(len(steps) - 1)
-    for at in np.flatnonzero(counts):
-        left, right = edges[at]
-        if at % (BINS // 2) == 0 or not np.isfinite(left):
-            continue
-        left, right = max(left, steps[0]), min(right, steps[-1])
-        if right <= left:  # the smallest or largest value itself
-            found[0 if left <= steps[0] else -1] += counts[at]
-            continue
-        share = np.diff(np.clip((steps - left) / (right - left), 0, 1))
-        found += counts[at] * share
-    return found

@@ -42,18 +42,20 @@ def read_tally(file: Any, place: int) -> Tally:
     return Tally.of({name: file.get_tensor(f"{place}/{name}") for name in _FIELDS})
 
 
-def folded(plan: Plan, numbers: Sequence[int]) -> list[Tally]:
+def folded(plan: Plan, numbers: Sequence[int], places: Sequence[int] | None = None) -> list[Tally]:
     """The numbers of each layer over some shards.
 
     Args:
         plan: The plan.
         numbers: Of the shards, in their order.
+        places: Positions of the layers that are wanted; None: all.
     """
     layouts: list[Layout] = plan.layouts
-    tallies = [Tally.empty(layout.channels, plan.facts["top"]) for layout in layouts]
+    wanted = range(len(layouts)) if places is None else places
+    tallies = [Tally.empty(layouts[place].channels, plan.facts["top"]) for place in wanted]
     for number in numbers:
         with open_tensors(plan.shard_file(number)) as file:
-            for place, tally in enumerate(tallies):
+            for place, tally in zip(wanted, tallies, strict=True):
                 tally.merge(read_tally(file, place))
     return tallies
 
@@ -70,10 +72,13 @@ def write_summary(plan: Plan, numbers: Sequence[int]) -> list[Tally]:
     return tallies
 
 
-def summary_of(plan: Plan, numbers: Sequence[int]) -> list[Tally] | None:
-    """The committed summary, where it is over just these shards."""
+def summary_of(
+    plan: Plan, numbers: Sequence[int], places: Sequence[int] | None = None
+) -> list[Tally] | None:
+    """What `folded` gives, from the committed summary; None where it is not over these shards."""
     path = plan.folder / SUMMARY
     if not path.exists() or read_facts(path)["shards"] != list(numbers):
         return None
+    wanted = range(len(plan.facts["layouts"])) if places is None else places
     with open_tensors(path) as file:
-        return [read_tally(file, place) for place in range(len(plan.facts["layouts"]))]
+        return [read_tally(file, place) for place in wanted]

@@ -20,14 +20,17 @@ from PIL import Image
 from torch import Tensor
 
 from hookviz._text import names_text
-from hookviz.errors import LayerError, SurveyError, did_you_mean
+from hookviz.errors import ImageError, LayerError, SurveyError, did_you_mean
+from hookviz.images import Picture
 from hookviz.surveys._crops import CROPS, SHOWS, Shows
 from hookviz.surveys._files import read_facts
+from hookviz.surveys._find import source_elsewhere
 from hookviz.surveys._fold import folded, open_tensors, summary_of
 from hookviz.surveys._layout import Layout
 from hookviz.surveys._plan import Plan, numbers_in, read_manifest, read_rows, row_lines
 from hookviz.surveys._sources import Row
 from hookviz.surveys._tally import BINS, NOBODY, Tally, bin_edges
+from hookviz.surveys._zarr_store import open_array, read_array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,11 +124,48 @@ class LayerStatistics:
         found = np.clip(middle[at], self.min, self.max)
         return np.where(self.count > 0, found, np.nan)
 
+    def equal_bins(
+        self, channel: int, bins: int = 60
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A channel's histogram in steps of one width, as it is drawn.
+
+        Args:
+            channel: From 0.
+            bins: How many.
+
+        Returns:
+            Counts (bins,), each of ``histogram``'s spread evenly over its values, without the
+            zeros; and the steps' edges (bins + 1,), from the smallest value to the largest. Both
+            are empty where there are no two finite values.
+        """
+        low, high = self.min[channel], self.max[channel]
+        if not low < high:
+            return np.zeros(0), np.zeros(0)
+        steps = np.linspace(low, high, bins + 1)
+        return _spread(self.histogram[channel], steps), steps
+
     def __repr__(self) -> str:
         return (
             f"<{self.layer}: {len(self.count)} channels over {self.images} images, "
             f"{int(self.dead.sum())} dead>"
         )
+
+
+def _spread(counts: NDArray[np.int64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Counts of the bins without that of zero, spread evenly over each, in other steps."""
+    edges = np.sort(bin_edges(), axis=1)
+    found = np.zeros(len(steps) - 1)
+    for at in np.flatnonzero(counts):
+        left, right = edges[at]
+        if at % (BINS // 2) == 0 or not np.isfinite(left):
+            continue
+        left, right = max(left, steps[0]), min(right, steps[-1])
+        if right <= left:  # the smallest or largest value itself
+            found[0 if left <= steps[0] else -1] += counts[at]
+            continue
+        share = np.diff(np.clip((steps - left) / (right - left), 0, 1))
+        found += counts[at] * share
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +177,7 @@ class Hit:
         image: The image's number in the survey.
         name: Its path below the data's folder, or its number.
         label: Its class; "" where there is none.
-        path: Where its file is, or was; "" where it came without one.
+        path: Where its file is, or was; "" where it has none of its own, see `Survey.picture`.
         value: The channel's largest value in it, in the activation's units.
         place: Where: row and column, or as many numbers as there are axes; () for vectors.
         box: Left, top, right, bottom in pixels of the (upright) image: what the crop shows. May
@@ -182,7 +222,8 @@ class SurveyFailure:
 class Survey:
     """What a survey found; made by `hookviz.survey` and `hookviz.open_survey`.
 
-    Numbers are read when they are first asked for and kept; tensors are read anew each time.
+    Numbers are read when they are asked for, and those of the last layer are kept; tensors are read
+    anew each time.
 
     Attributes:
         folder: The survey's folder.
@@ -201,6 +242,7 @@ class Survey:
         self._plan = Plan(self.folder, facts, [])
         self._layouts = {layout.label: layout for layout in self._plan.layouts}
         self._numbers = self._plan.shards_there()
+        self._kept: tuple[int, Tally] | None = None
         self.layers = tuple(self._layouts)
         self.complete = self._plan.complete
 
@@ -238,9 +280,37 @@ class Survey:
                 found.append(SurveyFailure(None, f"shard {number}", note["reason"]))
         return tuple(found)
 
-    @cached_property
-    def _tallies(self) -> list[Tally]:
-        return summary_of(self._plan, self._numbers) or folded(self._plan, self._numbers)
+    def picture(self, image: int) -> Picture:
+        """The image itself, read anew from its file, or from the file that it is in.
+
+        Args:
+            image: Its number in the survey.
+
+        Raises:
+            ImageError: Its file is gone, was changed since, or cannot be read; or it came without
+                a file.
+            SurveyError: There is no such image.
+        """
+        if not 0 <= image < sum(self._facts["sections"]):
+            raise SurveyError(f"Image {image} is not in the survey: {self._why_not(image)}.")
+        facts = self._facts
+        source = source_elsewhere(facts["data"], facts["root"], facts["column"])
+        if facts["data"] != source.kind:
+            raise ImageError(f"Image {image} came from a {facts['data']}, without a file.")
+        found: Picture = source.read(image, self._row(image))
+        return found
+
+    def _tally(self, place: int) -> Tally:
+        """The numbers of one layer; the last one's are kept, as a layer takes up to 70 MB."""
+        kept = self._kept
+        if kept is None or kept[0] != place:
+            kept = self._kept = None
+            kept = self._kept = place, self._read_tally(place)
+        return kept[1]
+
+    def _read_tally(self, place: int) -> Tally:
+        there = summary_of(self._plan, self._numbers, [place])
+        return (there or folded(self._plan, self._numbers, [place]))[0]
 
     def _found(self, layer: str) -> tuple[int, Layout]:
         if layer not in self._layouts:
@@ -260,7 +330,7 @@ class Survey:
             LayerError: There is no such layer.
         """
         place, layout = self._found(layer)
-        tally = self._tallies[place]
+        tally = self._tally(place)
         some = tally.count > 0
         nothing = np.nan
 
@@ -305,7 +375,7 @@ class Survey:
         """
         place, layout = self._found(layer)
         channel = self._channel(layer, layout, channel)
-        tally = self._tallies[place]
+        tally = self._tally(place)
         crops = self._crops(place, channel)
         found = []
         for rank in range(tally.high.shape[1])[:count]:
@@ -318,7 +388,7 @@ class Survey:
             found.append(
                 Hit(
                     rank + 1, image, row.name, row.label,
-                    str(Path(root, row.name)) if root else "",
+                    str(Path(root, row.name)) if root and not row.file else "",
                     float(tally.high[channel, rank]),
                     layout.place(int(tally.high_place[channel, rank])),
                     box, shows, jpeg,
@@ -387,24 +457,33 @@ class Survey:
         if channel is not None:
             channel = self._channel(layer, layout, channel)
             axis = 1 if keep == "pooled" else layout.channel_axis
+        sizes = (layout.channels,) if keep == "pooled" else layout.shape
         asked = None if ids is None else [operator.index(one) for one in ids]
         where = self._where(asked)
         pieces: list[tuple[list[int], Tensor]] = []
         for number, batches in where.items():
+            first = self._plan.shards[number].start
             with open_tensors(self._plan.shard_file(number)) as file:
+                array = None
+                if self._facts["store"] == "zarr":
+                    array = open_array(self._plan.arrays_folder(number), place)
                 for batch, wanted in batches.items():
                     rows = file.get_tensor(f"rows/{batch}").tolist()
                     chosen = rows if wanted is None else [one for one in wanted if one in rows]
                     if not chosen:
                         continue
-                    view = file.get_slice(f"{place}/kept/{batch}")
-                    index: list[Any] = [slice(None)] * len(view.get_shape())
+                    index: list[Any] = [slice(None)] * (len(sizes) + 1)
                     if axis is not None:
                         index[axis] = slice(channel, channel + 1)  # type: ignore[operator]
-                    at = [rows.index(one) for one in chosen]
-                    first, last = min(at), max(at)
-                    index[0] = slice(first, last + 1)
-                    read = view[tuple(index)][[one - first for one in at]]
+                    # An array has a row for each image of the shard, a tensor for each good one.
+                    at = [one - first if array is not None else rows.index(one) for one in chosen]
+                    low = min(at)
+                    index[0] = slice(low, max(at) + 1)
+                    if array is not None:
+                        read = read_array(array, tuple(index))
+                    else:
+                        read = file.get_slice(f"{place}/kept/{batch}")[tuple(index)]
+                    read = read[[one - low for one in at]]
                     pieces.append((chosen, read if axis is None else read.squeeze(axis)))
         there = [one for chosen, _ in pieces for one in chosen]
         if asked is None:
@@ -416,12 +495,30 @@ class Survey:
             if one not in order:
                 raise SurveyError(f"Image {one} is not kept: {self._why_not(one)}.")
         if not asked:
-            sizes = (layout.channels,) if keep == "pooled" else layout.shape
             if axis is not None:
                 sizes = sizes[: axis - 1] + sizes[axis:]
             return torch.zeros((0, *sizes))
         joined = torch.cat([tensor for _, tensor in pieces])
         return joined[[order[one] for one in asked]]
+
+    def to_parquet(self, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Writes everything but tensors and crops as tables (needs ``hookviz[survey]``).
+
+        Args:
+            folder: Where; made where it is missing. Gets "images.parquet", "failures.parquet",
+                "statistics.parquet" (a row a channel, columns as in `LayerStatistics`) and
+                "top.parquet" (a row a strongest image, columns as in `Hit`); such files that are
+                there are replaced.
+
+        Returns:
+            Their paths.
+
+        Raises:
+            SurveyError: pyarrow is not installed, or they cannot be written.
+        """
+        from hookviz.surveys._as_tables import write_tables
+
+        return write_tables(self, folder)
 
     def images_read(self) -> list[int]:
         """Numbers of the images that could be read and are done, in the order of `tensor`."""
@@ -469,7 +566,8 @@ class Survey:
                 "are over these."
             )
         if self._facts["keep"] != "none" and self._facts["dtype"] == "float16":
-            for layer, tally in zip(self.layers, self._tallies, strict=True):
+            for place, layer in enumerate(self.layers):
+                tally = self._read_tally(place)
                 most = max(float(tally.high[:, 0].max()), -float(tally.low.min()))
                 if 65520 <= most < math.inf:
                     found.append(

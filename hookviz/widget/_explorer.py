@@ -21,6 +21,7 @@ from hookviz.images import MAX_BYTES
 from hookviz.models import LoadedModel, load_model
 from hookviz.render import GridOptions
 from hookviz.run import Run, has_filters, layer_weights
+from hookviz.surveys import Survey
 from hookviz.widget._about import AboutLayer
 from hookviz.widget._app import Panel
 from hookviz.widget._as_python import python_of
@@ -30,6 +31,7 @@ from hookviz.widget._cells import cell_name, current_cell, stop_on_interrupt, ta
 from hookviz.widget._channel_page import ChannelPage
 from hookviz.widget._choosing import Choosing, available_devices
 from hookviz.widget._compare import CompareRuns
+from hookviz.widget._data_set import DataSet
 from hookviz.widget._explain import ExplainImage
 from hookviz.widget._exporting import Exporting
 from hookviz.widget._former import Former
@@ -53,7 +55,11 @@ PANELS: tuple[type[Panel], ...] = (
     CompareRuns,
     ExplainImage,
     WhatIf,
+<<<<<<< HEAD
     LiveView,
+=======
+    DataSet,
+>>>>>>> main
     AboutLayer,
 )
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""
@@ -279,6 +285,31 @@ class Explorer(Part):
     @property
     def _compare(self) -> CompareRuns:
         return next(panel for panel in self._panels if isinstance(panel, CompareRuns))
+
+    def open_survey(self, folder: str | Path) -> Survey:
+        """Shows a survey in Data set: its channels, and the crops that move each most.
+
+        Args:
+            folder: What `hookviz.survey` was given as ``out``.
+
+        Returns:
+            The survey, as `hookviz.open_survey` gives it.
+
+        Raises:
+            SurveyError: There is no survey in it, or it is damaged; what was shown stays.
+        """
+        found = self._data_set.show(folder)
+        self.send({"type": "show-tab", "tab": "data set"})
+        return found
+
+    @property
+    def survey(self) -> Survey | None:
+        """What Data set shows; None where no survey is open."""
+        return self._data_set.survey
+
+    @property
+    def _data_set(self) -> DataSet:
+        return next(panel for panel in self._panels if isinstance(panel, DataSet))
 
     @property
     def what_if(self) -> WhatIf:

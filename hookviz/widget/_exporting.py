@@ -13,7 +13,7 @@ from typing import IO, Any
 from hookviz._text import bytes_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
-from hookviz.explanation import Explanation
+from hookviz.explanation import Explanation, FeatureVisualization
 from hookviz.export import page_size, write_export, zip_export
 from hookviz.render import fitted, page_count
 from hookviz.run import Run
@@ -94,7 +94,7 @@ class Exporting:
 
     def start_with(
         self,
-        run: Run | Explanation,
+        run: Run | Explanation | FeatureVisualization,
         activations: list[Activation],
         options: dict[str, Any],
         target: Path | None,
@@ -178,7 +178,7 @@ class Exporting:
 
     def _export(
         self,
-        run: Run | Explanation,
+        run: Run | Explanation | FeatureVisualization,
         activations: list[Activation],
         options: dict[str, Any],
         target: Path | None,
@@ -192,7 +192,7 @@ class Exporting:
             with tempfile.TemporaryDirectory(prefix="hookviz-") as folder:
                 result = write_export(run.facts, activations, folder, **options)
                 write = partial(zip_export, result.folder, cancelled=cancelled)
-                self._offer(f"{result.folder.name}.zip", "Zipped {}.", write)
+                self.offer(f"{result.folder.name}.zip", "Zipped {}.", write)
         else:
             result = write_export(run.facts, activations, target, **options)
             files = len(result.files)
@@ -208,10 +208,18 @@ class Exporting:
                 run.facts, activations, folder, what="page", cancelled=cancelled, **options
             )
             page = next(file for file in result.files if file.suffix == ".html").read_bytes()
-            self._offer(f"{result.folder.name}.html", "Made a page of {}.", lambda f: f.write(page))
+            self.offer(f"{result.folder.name}.html", "Made a page of {}.", lambda f: f.write(page))
 
-    def _offer(self, name: str, said: str, write: Callable[[IO[bytes]], object]) -> None:
-        """Offers the browser a file, which lives until it is fetched or replaced by later ones."""
+    def offer(self, name: str, said: str, write: Callable[[IO[bytes]], object]) -> None:
+        """Ends a job by offering the browser a file.
+
+        The file lives until it is fetched or replaced by later ones.
+
+        Args:
+            name: Its name there.
+            said: The status, with {} for its size.
+            write: Writes it.
+        """
         file = tempfile.TemporaryFile(prefix="hookviz-")  # noqa: SIM115 - lives until it is fetched
         try:
             write(file)

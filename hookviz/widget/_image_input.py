@@ -103,12 +103,31 @@ class ImageInput(TakesFiles):
     @property
     def preprocessing(self) -> Preprocessing:
         """What is done to the picture, as chosen."""
+        return self._chosen(self.choice)
+
+    def _chosen(self, choice: str) -> Preprocessing:
         own = Preprocessing.from_transforms(self._preset)
-        if self.choice == "model":
+        if choice == "model":
             return own
-        if self.choice == "own":
+        if choice == "own":
             return _from_texts(self.own)
-        return own.fitted(self.choice)
+        return own.fitted(choice)
+
+    def choose(self, description: str) -> bool:
+        """Chooses the preprocessing that is described so.
+
+        Args:
+            description: What `Preprocessing.describe` gave.
+
+        Returns:
+            Whether one of the choices is; else nothing is changed.
+        """
+        for choice in dict.fromkeys((self.choice, *(name for name, _ in PREPROCESSING_CHOICES))):
+            with contextlib.suppress(ImageError):  # a function of the user's cannot be refitted
+                if self._chosen(choice).describe() == description:
+                    self.choice = choice
+                    return True
+        return False
 
     def set_preprocess(self, preset: Any) -> None:
         """Takes another model's preprocessing.

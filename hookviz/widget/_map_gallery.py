@@ -394,7 +394,8 @@ class MapGallery(Part):
             self._weights.pop(card.layer, None)  # a training may have changed them
             self._change(card, filters=on, statistics=False, page=0)
 
-    def _choose_leaf(self, key: str, leaf: str) -> None:
+    def choose_leaf(self, key: str, leaf: str) -> None:
+        """Has a card show another tensor of its layer, where it has that."""
         card = self._cards.get(key)
         if card is not None and leaf in card.leaves:
             self._change(card, leaf=leaf, page=0)
@@ -547,7 +548,7 @@ class MapGallery(Part):
             "collapse": self._collapse,
             "filters": self._show_filters,
             "statistics": self._show_statistics,
-            "leaf": self._choose_leaf,
+            "leaf": self.choose_leaf,
             "channels": self._choose_channels,
             "first": self.keep_first,
             "none-first": self._keep_none_first,

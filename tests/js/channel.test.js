@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { h } from "../../hookviz/widget/js/kit.js";
-import { markAt, renderChannel } from "../../hookviz/widget/js/panel_channel.js";
+import { markAt } from "../../hookviz/widget/js/histogram.js";
+import { renderChannel } from "../../hookviz/widget/js/panel_channel.js";
 import { moved, showing, wheeled, WHOLE, zoomed } from "../../hookviz/widget/js/zoom.js";
 import { FakeModel, part, parts, press } from "./fake_model.js";
 

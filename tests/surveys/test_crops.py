@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,11 @@ from PIL import Image
 from torch import nn
 
 import hookviz
+from hookviz.errors import ImageError, SurveyError
 from hookviz.images import Preprocessing
 from hookviz.surveys._crops import SIDE, crop_of
+
+from .conftest import Begin
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +138,23 @@ def test_a_figure_holds_the_crops(spots: Path, tmp_path: Path) -> None:
     assert heights.sum() == pytest.approx(counts.sum() - counts[0] - counts[2048])
     with pytest.raises(hookviz.HookvizError, match="channels 0 to 11"):
         found.figure("0", 12)
+
+
+def test_the_image_of_a_crop_is_read_again(begin: Begin, photos: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(photos, tmp_path / "photos")
+    survey = begin(copy, tmp_path / "out")
+    hit = survey.top("conv", 2, 1)[0]
+    picture = survey.picture(hit.image)
+    assert picture.path == hit.path
+    assert picture.image.tobytes() == hookviz.read_image(photos / hit.name).image.tobytes()
+    Path(hit.path).write_bytes((photos / survey.images[hit.image - 1].name).read_bytes())
+    with pytest.raises(ImageError, match="changed"):
+        survey.picture(hit.image)
+    Path(hit.path).unlink()
+    with pytest.raises(ImageError, match=Path(hit.name).name):
+        survey.picture(hit.image)
+    with pytest.raises(SurveyError, match="0 to 20"):
+        survey.picture(21)
+    of_tensors = begin([torch.rand(3, 24, 24)], tmp_path / "tensors")
+    with pytest.raises(ImageError, match="without a file"):
+        of_tensors.picture(0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,36 @@ def test_statistics_are_those_of_all_values(
         for share in (0.0, 0.01, 0.3, 0.5, 0.9, 1.0):
             true = np.quantile(flat, share, axis=1, method="inverted_cdf")
             assert (np.abs(found.quantile(share) - true) <= np.abs(true) / 8 + 1e-6).all()
+
+
+def test_equal_bins_hold_the_values_of_the_histogram(
+    net: hookviz.LoadedModel, photos: Path, surveyed: hookviz.Survey
+) -> None:
+    values = answers(net, photos)["conv"]
+    found = surveyed.statistics("conv")
+    for channel in range(6):
+        counts, edges = found.equal_bins(channel, 10)
+        flat = values[:, channel].ravel().astype(np.float64)
+        assert edges[[0, -1]].tolist() == [found.min[channel], found.max[channel]]
+        assert counts.sum() == pytest.approx((flat != 0).sum())
+        expected, _ = np.histogram(flat, edges)
+        # A bin of the histogram lies across the edge of a step: it is an eighth of its value wide.
+        assert np.abs(counts - expected).sum() < 0.25 * flat.size
+    dead = replace(found, min=found.max)
+    assert [len(part) for part in dead.equal_bins(0)] == [0, 0]
+
+
+def test_an_incomplete_survey_and_one_layer_after_the_other_give_the_same_numbers(
+    surveyed: hookviz.Survey, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(surveyed.folder, tmp_path / "copy")
+    (copy / "summary.safetensors").unlink()
+    again = hookviz.open_survey(copy)
+    for layer in (*surveyed.layers, *surveyed.layers):
+        for one, other in zip(
+            astuple(surveyed.statistics(layer)), astuple(again.statistics(layer)), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_whole_tensors_and_the_strongest_images(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hookviz.errors import HookvizError
 from hookviz.images import Preprocessing, sample_image
 from hookviz.models import LoadedModel
+from hookviz.surveys import survey
 from hookviz.widget import Explorer, explore
 from hookviz.widget._explorer import PANELS
 from hookviz.widget._messages import arguments_of
@@ -86,15 +87,21 @@ def plain(state: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[tuple[Explorer, StandIn]]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Explorer, StandIn]]:
     torch.manual_seed(0)
+    here = tmp_path_factory.mktemp("here")
+    (here / "photos").mkdir()
+    for seed in range(3):
+        sample_image().image.resize((16 + seed, 16)).save(here / "photos" / f"{seed}.png")
     model = LoadedModel(
         Kinds(), "kinds", "as passed in", True, preprocess=Preprocessing.for_size(12)
     )
     layers = ["conv", "few", "tokens", "head", "dead", "lost"]
+    survey(model, here / "photos", ["conv", "few"], here / "survey", workers=0)
     app = explore(model, sample_image(), layers)
     assert app.wait(60)
     with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(here)
         page = StandIn([app, *app.parts], monkeypatch)
         page.say(3, {"type": "look", "width": 300})
         assert app.wait(60)
@@ -134,9 +141,15 @@ def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 TITLES = [panel.title for panel in PANELS]
+<<<<<<< HEAD
 INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, LIVE = (
     4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Live")
+=======
+INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, DATA_SET = (
+    4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Data set")
+>>>>>>> main
 )
+FOLDERS = st.sampled_from(["photos", "survey", "survey/shards", "..", "~nobody/x", "x" * 3000])
 RUNS = st.lists(st.sampled_from(["1", "2", "3", "4", "99", ""]), max_size=4)
 PLACE = {"channel": st.integers(-1, 6), "y": st.integers(-1, 12), "x": st.integers(-1, 12)}
 
@@ -195,7 +208,9 @@ MESSAGES = {
         message("current", key=KEYS),
     ),
     EXPLAIN: st.one_of(
-        message("method", method=st.sampled_from(["eigencam", "layercam", "saliency", "voodoo"])),
+        message("method", method=st.sampled_from(["eigencam", "attention", "saliency", "voodoo"])),
+        message("query", y=st.one_of(st.just(0.5), JSON), x=st.one_of(st.just(2.0), JSON)),
+        message("heads", heads=st.sampled_from(["each", "mean", "none"])),
         message("method", method=JSON),
         message(
             "explain",
@@ -215,7 +230,7 @@ MESSAGES = {
             place=TEXTS,
             heads=st.sampled_from(["", "", "0"]),
             factor=JSON,
-            sample=st.sampled_from(["coffee.png", "../x"]),
+            image=st.sampled_from(["coffee.png", "../x"]),
         ),
         message("switch", index=st.integers(-1, 3), on=st.one_of(st.booleans(), JSON)),
         message("factor", index=st.integers(-1, 3), factor=JSON),
@@ -226,6 +241,27 @@ MESSAGES = {
         message("compare"),
         message("rank", layer=st.sampled_from(["conv", "head", "none"])),
         message("table"),
+        message("run-edited", on=st.one_of(st.booleans(), JSON)),
+        message("upload-start", id=TEXTS, name=TEXTS, size=JSON),
+        message("upload-piece", id=TEXTS, offset=JSON),
+    ),
+    DATA_SET: st.one_of(
+        message("open", folder=st.one_of(FOLDERS, JSON)),
+        message("layer", layer=st.one_of(st.sampled_from(["few", "conv", "none"]), JSON)),
+        message("sort", by=st.one_of(st.sampled_from(["max", "zeros", "age"]), JSON), falling=JSON),
+        message("dead", first=st.one_of(st.booleans(), JSON)),
+        message("more"),
+        message("channel", channel=st.one_of(st.integers(-1, 6), JSON)),
+        message("channel", channel=st.integers(0, 1)),
+        message("crops"),
+        message("thumbnails", channels=st.one_of(st.lists(TEXTS, max_size=3), JSON)),
+        message("survey", images=st.one_of(FOLDERS, JSON), folder=TEXTS, batch=JSON),
+        message("go-on", more=JSON),
+        message("action", do=st.sampled_from(["", "more-images"])),
+        message("cancel"),
+        message("show", rank=st.one_of(st.integers(-1, 4), JSON)),
+        message("show", rank=st.just(1)),
+        message("export", form=st.one_of(st.sampled_from(["png", "exe"]), JSON)),
     ),
     LIVE: st.one_of(
         message("frame", seq=JSON, width=st.sampled_from([0, 4, 10**9]), height=JSON, png=JSON),
@@ -250,6 +286,11 @@ MESSAGES = {
         message("pin", key=KEYS, channel=JSON, y=st.integers(-1, 12), x=st.integers(-1, 12)),
         message("gallery"),
         message("send", name=TEXTS, again=JSON),
+        message(
+            "visualize", size=st.sampled_from([0, 7, 8, 10**9]), steps=st.integers(-1, 2), seed=JSON
+        ),
+        message("export"),
+        message("cancel"),
     ),
     COMPARE: st.one_of(
         message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),
@@ -271,6 +312,10 @@ MESSAGES = {
     ),
 }
 SETS = {
+    DATA_SET: st.dictionaries(
+        st.sampled_from(["folder", "opened", "layer", "channels", "channel", "progress", "said"]),
+        JSON, min_size=1, max_size=2,
+    ),
     0: st.dictionaries(
         st.sampled_from(["status", "auto_run", "device", "model_info", "why_not", "tree"]),
         JSON, min_size=1, max_size=2,
@@ -360,6 +405,15 @@ def test_any_sequence_of_messages_ends_in_one_state_and_a_legal_one_still_works(
     assert app.wait(60)
     assert page.states[COMPARE]["compared"]["state"] == "ready"
     assert [row["verdict"] for row in page.states[COMPARE]["layers"]] == ["same", "same"]
+    # A survey is opened, a channel of it chosen.
+    page.say(DATA_SET, {"type": "open", "folder": "survey"})
+    assert app.wait(60)
+    page.say(DATA_SET, {"type": "layer", "layer": "few"})
+    assert app.wait(60)
+    page.say(DATA_SET, {"type": "channel", "channel": 1})
+    assert app.wait(60)
+    assert page.states[DATA_SET]["channel"]["channel"] == 1
+    assert len(page.states[DATA_SET]["channel"]["hits"]) == 3
     page.assert_agrees()
 
 

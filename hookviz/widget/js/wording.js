@@ -40,6 +40,10 @@ const WORDS = {
   "layer-after-target": () => ({ remedy: "Untick that layer, or choose a later target." }),
   "captum-missing": () => ({ remedy: "Install it with pip install 'hookviz[explain]', then restart the kernel." }),
   "no-region": () => ({ message: "Where the network's input lies in the photo is not known: the preprocessing is of your own.", remedy: "" }),
+  "new-images": () => ({ remedy: "", actions: [{ label: "Survey them too", do: "more-images" }] }),
+  "too-many-unreadable": ({ bad, images, first }) => ({ message: `${bad} of ${images} images cannot be read so far, so the survey ended; what is done is kept. The first: ${first}`,
+    remedy: "Mend or remove them, and survey into another folder." }),
+  "batch-too-large": ({ fits }) => ({ remedy: Number(fits) ? `${fits} images at a time fit: set that, and survey into another folder.` : "Use smaller images or fewer layers." }),
   "image-size": ({ width, height }) => ({ remedy: "",
     actions: [{ label: `Use ${width} × ${height} pixels`, do: `size ${height} ${width}` }] }),
 };

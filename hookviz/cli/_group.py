@@ -1,4 +1,4 @@
-"""Commands whose errors are one sentence."""
+"""The group ``hookviz`` of commands whose errors are one sentence."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from hookviz._text import fault_text
 from hookviz.errors import HookvizError
+from hookviz.version import __version__
 
 
 class Failure(click.ClickException):
@@ -66,6 +67,15 @@ class SentenceGroup(click.Group):
         """Reads a command's options and runs it."""
         with _usage_as_sentence():
             return super().invoke(ctx)
+
+
+@click.group(
+    cls=SentenceGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
+@click.version_option(__version__, prog_name="hookviz")
+def cli() -> None:
+    """See the output of every layer of a PyTorch vision model for an image."""
 
 
 @contextlib.contextmanager
