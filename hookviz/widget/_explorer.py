@@ -55,11 +55,8 @@ PANELS: tuple[type[Panel], ...] = (
     CompareRuns,
     ExplainImage,
     WhatIf,
-<<<<<<< HEAD
     LiveView,
-=======
     DataSet,
->>>>>>> main
     AboutLayer,
 )
 """What stands behind tabs beside the gallery, in this order; see `Panel`."""

@@ -141,13 +141,9 @@ def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 TITLES = [panel.title for panel in PANELS]
-<<<<<<< HEAD
-INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, LIVE = (
-    4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Live")
-=======
-INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, DATA_SET = (
-    4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Data set")
->>>>>>> main
+INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, DATA_SET, LIVE = (
+    4 + TITLES.index(t)
+    for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Data set", "Live")
 )
 FOLDERS = st.sampled_from(["photos", "survey", "survey/shards", "..", "~nobody/x", "x" * 3000])
 RUNS = st.lists(st.sampled_from(["1", "2", "3", "4", "99", ""]), max_size=4)
