@@ -141,9 +141,7 @@ def main() -> None:
     print(f"| frame → painted | {result['delay']:.0f} ms |")
     print(f"| frames a second | {result['rate']:.1f} |")
     for name, (during, _) in result["others"].items():
-        print(
-            f"| frames painted while another cell runs for 5 s: {name} | {during}, then it goes on |"
-        )
+        print(f"| painted while another cell runs for 5 s: {name} | {during}, then on |")
     grown = f"{(memory[-1] - memory[0]) / 1e3:+.1f} MB of {memory[0] / 1e3:.0f} MB"
     print(f"| kernel's memory from frame 100 to {len(memory) * 100} | {grown} |")
 

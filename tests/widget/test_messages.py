@@ -519,6 +519,7 @@ def test_an_action_that_cannot_be_is_refused_and_nothing_changes(
     scene: tuple[Explorer, StandIn],
 ) -> None:
     app, page = scene
+    page.say(2, {"type": "preprocess", "choice": "model"})  # whatever was chosen before
     for do in ("", "size 999999 999999", "size 0 0", "size 1", "no such", "retry", "own-sizes"):
         page.say(0, {"type": "action", "do": do})
     assert app.wait(60)
