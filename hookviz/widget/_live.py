@@ -246,7 +246,6 @@ class LiveView(Panel):
         if model is None or not layers:
             self.send({"type": "failed", "seq": frame.seq, "text": self.why_not})
             return
-        self._run = None  # one run at a time
         try:
             picture = frame.read()
             run = run_model(model, picture, layers, preprocess=how, keep_partial=True)
