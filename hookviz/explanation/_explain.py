@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 from hookviz.explanation._explanation import Explanation
 from hookviz.explanation._job import Job
-from hookviz.explanation._methods import Method, method_called, methods
+from hookviz.explanation._methods import ExplainOptions, Method, method_called, methods
 from hookviz.explanation._progress import Progress, Steps
 from hookviz.explanation._target import TargetLike, wanted_targets
 from hookviz.images import Preprocessing, network_input, read_image
@@ -38,7 +38,7 @@ def explain(
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
-    **options: Any,
+    **options: Unpack[ExplainOptions],
 ) -> Explanation:
     """Finds how much each place of an image counts for what a model answers to it.
 
@@ -65,7 +65,7 @@ def explain(
         weights: Which weights where ``model`` is a name, see `load_model`.
         device: Where to run, as in `feature_maps`.
         preprocess: In place of the model's own preprocessing.
-        **options: Options of the method.
+        **options: Options of the method, see `hookviz.explanation.ExplainOptions`.
 
     Returns:
         The explanation: ``.figure(layer)``, ``.map(layer)``, ``.activations``, ``.export(folder)``.

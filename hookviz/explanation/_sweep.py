@@ -282,7 +282,12 @@ def _chosen(record: Activation, channels: Iterable[int] | None) -> list[int]:
         LayerError: The layer has no channels that are known, or not these.
     """
     found = reading_of(record, 1)
-    if found is None or record.tensor.is_quantized:
+    if record.tensor.is_quantized:
+        raise LayerError(
+            f"The output of '{record.layer}' is quantised, so no channel of it can be ablated.",
+            remedy="Use the model in floating point.",
+        )
+    if found is None:
         raise LayerError(
             f"Which axis of '{record.layer}', of shape {tuple(record.shape)}, holds channels is "
             "not known, so none can be ablated.",
