@@ -56,7 +56,7 @@ STEADY = """async element => {
 
 def steady_box(element: Locator) -> dict[str, float]:
     """Where an element is on the screen (x, y, width, height), once it stays there."""
-    expect(element).to_be_visible()
+    expect(element).to_be_attached()  # a line is not "visible"
     found: dict[str, float] = element.evaluate(STEADY)
     return found
 
