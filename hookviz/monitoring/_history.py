@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import threading
 from array import array
@@ -415,6 +416,15 @@ class TrainingHistory:
             )
         return self.image(fitting[-1])
 
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows: the loss, or the shares of zeros, up to now."""
+        known = [q for q in ("loss", "zeros", "gradient") if q in self.scalars or self.has(q)]
+        if not known:
+            return None
+        file = io.BytesIO()
+        self.figure(None, known[0]).savefig(file, format="png")
+        return file.getvalue()
+
     def _png(self, picture: PictureAt) -> bytes:
         raise NotImplementedError
 
@@ -453,8 +463,6 @@ class TrainingHistory:
         Raises:
             MonitorError: It is gone.
         """
-        import io
-
         from PIL import Image
 
         return Image.open(io.BytesIO(self._png(picture)))
