@@ -175,7 +175,7 @@ def test_attention_over_the_photo_and_a_channels_picture_in_both_themes(
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     # A channel's picture, begun by keyboard.
     app.part("tab-gallery").click()
-    app.painted("patches").focus()
+    app.tab_to(app.painted("patches"))
     expect(app.part("readout")).to_be_visible()
     lab.page.keyboard.press("c")
     expect(app.part("channel-title")).to_contain_text("patches")
