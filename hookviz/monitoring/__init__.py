@@ -7,29 +7,63 @@ line; nor, outside the module of its adapter, any library that trains or tracks.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from hookviz.errors import MonitorError
 from hookviz.images import Preprocessing
 from hookviz.monitoring._folder import SavedHistory
 from hookviz.monitoring._history import QUANTITIES, Alert, PictureAt, TrainingHistory
 from hookviz.monitoring._monitor import Monitor, OnAlert, TrainingWarning
 
+if TYPE_CHECKING:
+    from hookviz.monitoring._lightning import LightningMonitor
+    from hookviz.monitoring._tensorboard import ToTensorBoard
+    from hookviz.monitoring._transformers import TrainerMonitor
+    from hookviz.monitoring._wandb import ToWandb
+
 __all__ = [
     "QUANTITIES",
     "Alert",
+    "LightningMonitor",
     "Monitor",
     "OnAlert",
     "PictureAt",
     "SavedHistory",
+    "ToTensorBoard",
+    "ToWandb",
+    "TrainerMonitor",
     "TrainingHistory",
     "TrainingWarning",
     "monitor",
     "open_monitor",
 ]
+
+# Each needs a library that few have all of; what is not asked for is not imported.
+_ADAPTERS = {
+    "LightningMonitor": ("_lightning", "lightning"),
+    "ToTensorBoard": ("_tensorboard", "tensorboard"),
+    "ToWandb": ("_wandb", "wandb"),
+    "TrainerMonitor": ("_transformers", "transformers"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ADAPTERS:
+        raise AttributeError(f"module 'hookviz.monitoring' has no attribute '{name}'")
+    module, library = _ADAPTERS[name]
+    try:
+        found = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    except ImportError as error:
+        raise MonitorError(
+            f"{name} needs {library}, which is not installed.", remedy=f"pip install {library}."
+        ) from error
+    globals()[name] = found
+    return found
 
 
 def monitor(

@@ -400,10 +400,6 @@ class TrainingHistory:
         Raises:
             MonitorError: There is no such picture; the sentence says which there are.
         """
-        import io
-
-        from PIL import Image
-
         self._fresh()
         ones = [
             p for p in self.pictures
@@ -417,7 +413,7 @@ class TrainingHistory:
             raise MonitorError(
                 f"There are no {kind} of '{layer}' at step {step}; there are {there}."
             )
-        return Image.open(io.BytesIO(self._png(fitting[-1])))
+        return self.image(fitting[-1])
 
     def _png(self, picture: PictureAt) -> bytes:
         raise NotImplementedError
@@ -450,6 +446,42 @@ class TrainingHistory:
             MonitorError: It is gone.
         """
         return self._png(picture)
+
+    def image(self, picture: PictureAt) -> Image.Image:
+        """A picture as an image.
+
+        Raises:
+            MonitorError: It is gone.
+        """
+        import io
+
+        from PIL import Image
+
+        return Image.open(io.BytesIO(self._png(picture)))
+
+    def since(self, seen: Mapping[str, int]) -> list[tuple[int, str, float]]:
+        """The numbers of later steps.
+
+        Args:
+            seen: The last step that is known, by name.
+
+        Returns:
+            (step, name, number); a name is "loss", or a quantity and a layer, for example
+            "zeros/layer1.relu call 2".
+        """
+        self._fresh()
+        calls = {layer: self.calls(layer) for layer in self.layers}
+        with self._lock:
+            lines = {f"{q}/{_label(p, calls[p.layer])}": v for (p, q), v in self._lines.items()}
+            lines |= self._scalars
+            found = []
+            for name, line in lines.items():
+                last = seen.get(name, -1)
+                for at in range(len(line.steps) - 1, -1, -1):
+                    if line.steps[at] <= last:
+                        break
+                    found.append((line.steps[at], name, line.values[at]))
+        return found
 
     def summary(self, step: int | None = None, layers: Iterable[str] | None = None) -> str:
         """The training in a few lines of text: where it is, alerts, the newest table.

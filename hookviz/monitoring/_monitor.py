@@ -207,6 +207,28 @@ class Monitor(TrainingHistory, StaysHere):
         for alert in alerts:
             self._tell(alert)
 
+    def begin_forward(self) -> None:
+        """Says that another forward of the same step begins.
+
+        Needed with gradient accumulation alone, where the loop calls parts of the model and never
+        the model itself: calls of a layer are numbered within a forward.
+        """
+        self._watch.begin_forward()
+
+    def log(self, step: int, **numbers: Any) -> None:
+        """Keeps numbers that are known after their step, such as those of a validation.
+
+        Args:
+            step: To which they belong.
+            **numbers: By name.
+
+        Raises:
+            MonitorError: A value is no number.
+        """
+        values = {name: float(_scalar(name, value)) for name, value in numbers.items()}
+        if self._open and self._shows and values:
+            self._keep({"kind": "scalars", "step": step, "values": values})
+
     def _prepare(self, *, at_once: bool = False) -> None:
         """Gets ready for the next step."""
         step = self._step + 1

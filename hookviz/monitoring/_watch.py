@@ -86,6 +86,10 @@ class LayerWatch:
         while self._undo:
             self._undo.pop()()
 
+    def begin_forward(self) -> None:
+        """Another forward begins, where the model itself is not called."""
+        self._here.counts.clear()
+
     def _begin(self, _module: nn.Module, _args: Any, _kwargs: Any) -> None:
         if not backward_is_running():
             here = self._here
