@@ -427,6 +427,8 @@ class DataSet(Panel):
             if not app.image_input.choose(facts["preprocessing"]):
                 place = None
                 self.said += " The survey prepared it otherwise, so its values differ."
+            if app.edits:
+                self.said += " Runs are made with the edits of What if, so values may differ."
             app.image = picture
             key = card_key(layout["layer"], layout["call"])
             app.tree.hidden_calls = [one for one in app.tree.hidden_calls if one != key]
