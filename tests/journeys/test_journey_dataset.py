@@ -11,12 +11,14 @@ from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 
-READY = """import hookviz, numpy, torch
+READY = """import hookviz, numpy, shutil, torch
 from pathlib import Path
 from PIL import Image
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 5, stride=2, padding=2), torch.nn.ReLU())
 random = numpy.random.default_rng(0)
+for before in ("dots", "hookviz_surveys"):
+    shutil.rmtree(before, ignore_errors=True)
 for number in range(36):
     pixels = random.integers(0, 60, (40, 40, 3), dtype=numpy.uint8)
     y, x = random.integers(0, 30, 2)
