@@ -167,7 +167,7 @@ class DataSet(Panel):
             facts = found.facts
             self.opened = {
                 "title": f"{facts['model']} ({facts['weights']})",
-                "facts": [f"{statistics.images} of {sum(facts['sections'])} images", *notes],
+                "facts": [f"{statistics.images} of {sum(facts['sections'])} images.", *notes],
                 "layers": [
                     [name, layout["shape"]]
                     for name, layout in zip(found.layers, facts["layouts"], strict=True)
