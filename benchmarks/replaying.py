@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookviz.capture import Capture, change_leaves
+from hookviz.capture import Capture, change_leaves, leaves
 from hookviz.capture._hooks import parameter_names
-from hookviz.capture._leaves import leaves
 from hookviz.capture._tree import ModuleTree
 
 __all__ = ["Result", "replay"]

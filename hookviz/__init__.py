@@ -21,6 +21,7 @@ _NAMES = {
     "hookviz.comparison": "Comparison compare",
     "hookviz.surveys": "Survey open_survey survey",
     "hookviz.explanation": "Explanation explain feature_visualization sweep",
+    "hookviz.monitoring": "Monitor monitor open_monitor",
     "hookviz.errors": "HookvizError",
     "hookviz._reproduce": "reproduce",
     "hookviz.widget": "explore",
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from hookviz.images import sample_image as sample_image
     from hookviz.models import LoadedModel as LoadedModel
     from hookviz.models import load_model as load_model
+    from hookviz.monitoring import Monitor as Monitor
+    from hookviz.monitoring import monitor as monitor
+    from hookviz.monitoring import open_monitor as open_monitor
     from hookviz.render import feature_grid as feature_grid
     from hookviz.run import Run as Run
     from hookviz.run import feature_maps as feature_maps

@@ -28,11 +28,11 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return file.getvalue()
 
 
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+def data_frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> Any:
     """A ``pandas.DataFrame``, one line a row.
 
     Args:
-        rows: Values by the name of their column.
+        rows: Values by the name of their column; or the columns by their names.
 
     Raises:
         HookvizError: pandas is not installed.

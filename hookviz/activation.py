@@ -163,42 +163,36 @@ def choose(
         LayerError: Several are there and none was chosen, or the one chosen is not there.
     """
     runs = sorted({a.run for a in found})
-    wanted = runs[-1] if run is None else run
-    if run is not None and run < 0 and -run <= len(runs):
-        wanted = runs[run]
+    run = -1 if run is None else run
+    wanted = runs[run] if -len(runs) <= run < 0 else run
     here = [a for a in found if a.run == wanted]
     if not here:
-        raise LayerError(
-            f"Layer '{layer}' has no {what} of run {run}; it has those of "
-            f"{'run' if len(runs) == 1 else 'runs'} {', '.join(map(str, runs))}."
-        )
+        raise _not_there(layer, what, "run", run, runs)
     calls = sorted({a.call for a in here})
-    if call == "all" and several:
+    if call is None and len(calls) > 1:
+        listed = "; ".join(f"call {c}: {_shapes([a for a in here if a.call == c])}" for c in calls)
+        raise LayerError(
+            f"Layer '{layer}' was called {len(calls)} times in run {wanted} ({listed}).",
+            remedy="Choose one with call=1, call=2, ..., "
+            + ('call="last", or call="all".' if several else 'or call="last".'),
+        )
+    if call is None or (call == "all" and several):
         picked = calls
     elif call == "last":
         picked = calls[-1:]
-    elif call is None:
-        if len(calls) > 1:
-            listed = "; ".join(
-                f"call {c}: {_shapes([a for a in here if a.call == c])}" for c in calls
-            )
-            raise LayerError(
-                f"Layer '{layer}' was called {len(calls)} times in run {wanted} ({listed}).",
-                remedy="Choose one with call=1, call=2, ..., "
-                + ('call="last", or call="all".' if several else 'or call="last".'),
-            )
-        picked = calls
     elif isinstance(call, int) and not isinstance(call, bool):
         if call not in calls:
-            raise LayerError(
-                f"Layer '{layer}' has no {what} of call {call} in run {wanted}; it has "
-                f"{'call' if len(calls) == 1 else 'calls'} {', '.join(map(str, calls))}."
-            )
+            raise _not_there(layer, what, "call", f"{call} in run {wanted}", calls)
         picked = [call]
     else:
         legal = 'a number from 1, "last", "all" or None' if several else 'a number from 1 or "last"'
         raise LayerError(f"call is {legal}, not {call!r}.")
     return tuple(_leaf([a for a in here if a.call == c], layer, what, leaf) for c in picked)
+
+
+def _not_there(layer: str, what: str, noun: str, which: object, there: list[int]) -> LayerError:
+    those = f"{noun}{'s' if len(there) > 1 else ''} {', '.join(map(str, there))}"
+    return LayerError(f"Layer '{layer}' has no {what} of {noun} {which}; it has those of {those}.")
 
 
 def _leaf(found: list[Activation], layer: str, what: str, leaf: str | int | None) -> Activation:

@@ -17,6 +17,7 @@ __all__ = [
     "ImageError",
     "LayerError",
     "ModelError",
+    "MonitorError",
     "RenderError",
     "RunCancelled",
     "SurveyError",
@@ -91,6 +92,10 @@ class RenderError(HookvizError):
 
 class ExportError(HookvizError):
     """A file cannot be written, or a written one cannot be read back."""
+
+
+class MonitorError(HookvizError):
+    """A training cannot be watched in the way that was asked, or its folder cannot be read."""
 
 
 class SurveyError(HookvizError):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +49,83 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The checkout's folder."""
     return ROOT
+
+
+# The child leaves the loop with its program done and comes to the script's end: so the interpreter
+# ends by itself, with the threads and the exit functions that there are then.
+WAITING = """
+import json, os, sys, time
+import matplotlib.backends.backend_agg, torch, torchvision
+import hookviz, hookviz.cli, hookviz.export, hookviz.models, hookviz.render, hookviz.widget
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child:
+        until = time.monotonic() + 120
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > until:
+                os.kill(child, 9)
+            time.sleep(0.01)
+        print(os.waitstatus_to_exitcode(ended[1]), flush=True)
+        continue
+    for number, name in enumerate((os.devnull, job["out"], job["err"])):
+        os.dup2(os.open(name, os.O_WRONLY if number else os.O_RDONLY), number)
+    os.chdir(job["cwd"])
+    sys.path.insert(0, job["cwd"])
+    sys.argv[1:] = job["arguments"]
+    exec(compile(job["code"], "<program>", "exec"))
+    break
+"""
+
+
+class FreshPython:
+    """Runs each program in a process of its own, in which torch and hookviz are imported.
+
+    Importing them takes longer than most programs that a test starts, so one process does it once
+    and forks itself for each. Programs whose imports are the point are started as usual.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: subprocess.Popen[str] | None = None
+
+    def run(self, code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """As ``python -W error -c code arguments`` in a folder; killed after two minutes."""
+        if not sys.platform.startswith("linux"):
+            command = [sys.executable, "-W", "error", "-c", code, *arguments]
+            return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+        if self._waiting is None:
+            self._waiting = subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", WAITING],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._waiting.stdin
+        assert self._waiting.stdout
+        out, err = cwd / ".out", cwd / ".err"
+        out.touch()
+        err.touch()
+        job = {"code": code, "arguments": arguments, "cwd": str(cwd)}
+        job |= {"out": str(out), "err": str(err)}
+        self._waiting.stdin.write(json.dumps(job) + "\n")
+        self._waiting.stdin.flush()
+        status = int(self._waiting.stdout.readline())
+        done = subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
+        out.unlink()
+        err.unlink()
+        return done
+
+    def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.communicate()
+
+
+@pytest.fixture(scope="session")
+def fresh_python() -> Iterator[FreshPython]:
+    """Runs programs in fresh processes."""
+    fresh = FreshPython()
+    yield fresh
+    fresh.close()
 
 
 @pytest.fixture(autouse=True)

@@ -27,9 +27,18 @@ from hookviz.capture._edit_functions import (
 from hookviz.capture._edit_region import Region
 from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
-from hookviz.capture._leaves import change_leaves
+from hookviz.capture._leaves import change_leaves, leaves
+from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_pre_hook
 from hookviz.capture._session import Capture, layer_shapes
-from hookviz.capture._tree import LayerInfo, LayerSelector, list_layers, select_layers
+from hookviz.capture._store import backward_is_running
+from hookviz.capture._tree import (
+    LayerInfo,
+    LayerSelector,
+    is_compiled_wrapper,
+    list_layers,
+    resolve,
+    select_layers,
+)
 from hookviz.capture._verbose import ExecutionRow, VerboseExecution
 
 __all__ = [
@@ -46,9 +55,11 @@ __all__ = [
     "Layers",
     "Region",
     "Site",
+    "StaysHere",
     "VerboseExecution",
     "Where",
     "add_noise",
+    "backward_is_running",
     "change_leaves",
     "clamp_gradients",
     "clip_gradients",
@@ -56,7 +67,9 @@ __all__ = [
     "edit_from_json",
     "effect",
     "extract_features",
+    "is_compiled_wrapper",
     "layer_shapes",
+    "leaves",
     "list_layers",
     "patch",
     "replace_by_mean",
@@ -64,9 +77,12 @@ __all__ = [
     "replace_gradient",
     "replace_input",
     "replace_output",
+    "resolve",
     "scale",
     "scale_channels",
     "select_layers",
+    "set_forward_hook",
+    "set_pre_hook",
     "zero",
     "zero_channels",
 ]

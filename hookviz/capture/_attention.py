@@ -21,6 +21,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -70,10 +71,11 @@ class _RunningCalls(threading.local):
         self.looks = False  # whether fused operations are looked at
 
 
+@dataclass(eq=False)
 class AttentionWatch:
     """Takes the attention of some layers of a model, and notes which others have any.
 
-    Args:
+    Attributes:
         tree: The model's layers.
         store: Where records go.
         wanted: The layers that are selected or lie in a selected one, by name in the model.
@@ -82,23 +84,18 @@ class AttentionWatch:
         on_activation: Called with each record.
     """
 
-    def __init__(
-        self,
-        tree: ModuleTree,
-        store: Store,
-        wanted: Mapping[str, Hooked],
-        keep: Snapshot,
-        copy: Snapshot,
-        on_activation: OnActivation,
-    ) -> None:
-        self.store, self.wanted = store, wanted
-        self._tree, self._keep, self._copy, self._each = tree, keep, copy, on_activation
-        self._here = _RunningCalls()
+    tree: ModuleTree
+    store: Store
+    wanted: Mapping[str, Hooked]
+    keep: Snapshot
+    copy: Snapshot
+    on_activation: OnActivation
+    _here: _RunningCalls = field(default_factory=_RunningCalls)
 
     def start(self, undo: Callable[[Callable[[], None]], object]) -> None:
         """Watch every module; ``undo`` is given what ends it."""
-        for name, module in self._tree.modules.items():
-            if name not in self._tree.scripts:
+        for name, module in self.tree.modules.items():
+            if name not in self.tree.scripts:
                 # The module holds the watcher, so the watcher holds its name alone.
                 undo(watch_calls(module, Watcher(partial(self.begin, name), self.end)))
 
@@ -136,7 +133,7 @@ class AttentionWatch:
             if done and isinstance(frame.module, nn.MultiheadAttention) and not frame.attends:
                 forward, args = type(frame.module).forward, (frame.module, *frame.args)
                 again = partial(_second_call, forward, args, frame.kwargs)
-                self.take(frame.name, again, self._keep)
+                self.take(frame.name, again, self.keep)
             if done and frame.maps:
                 self._record(frame)
         finally:
@@ -151,11 +148,11 @@ class AttentionWatch:
         name = frames[-1].name
         if func in _SOFTMAX:
             if _is_attention(frames[-1], out, args, kwargs):
-                self.take(name, lambda: out.detach(), self._copy)
+                self.take(name, lambda: out.detach(), self.copy)
         elif func is F.scaled_dot_product_attention:
-            self.take(name, lambda: probabilities(*args, **kwargs), self._keep)
+            self.take(name, lambda: probabilities(*args, **kwargs), self.keep)
         else:
-            self.take(name, lambda: _second_call(func, args, kwargs), self._keep)
+            self.take(name, lambda: _second_call(func, args, kwargs), self.keep)
 
     def take(self, name: str, make: Callable[[], Tensor], keep: Snapshot) -> None:
         """Make and keep a layer's attention, where the layer is wanted."""
@@ -183,7 +180,7 @@ class AttentionWatch:
         frame = self._here.frames[-1]
         inner = isinstance(frame.module, nn.TransformerEncoderLayer)
         name = f"{frame.name}.self_attn".lstrip(".") if inner else frame.name
-        self.take(name, make, self._keep)
+        self.take(name, make, self.keep)
 
     def _record(self, frame: _RunningCall) -> None:
         """Write what was taken in a call."""
@@ -194,7 +191,7 @@ class AttentionWatch:
         names = [name for name, _ in frame.maps]
         for name in dict.fromkeys(names):
             hooked, found = self.wanted[name], [t for n, t in frame.maps if n == name]
-            module = self._tree.modules.get(name, frame.module)
+            module = self.tree.modules.get(name, frame.module)
             if frame.numbered is not None and name == frame.name:
                 call, order = frame.numbered
             else:
@@ -208,8 +205,8 @@ class AttentionWatch:
                 kind = type(module).__name__
                 record: RawRecord = hooked.index, kind, call, order, "attention", leaf, tensor
                 log.records.append(record)
-                if self._each is not None:
-                    self._each(store.activation(log.run, record))
+                if self.on_activation is not None:
+                    self.on_activation(store.activation(log.run, record))
 
     def _windows(self, tensor: Tensor) -> Windows | None:
         """The windows that the attention's first axis counts."""

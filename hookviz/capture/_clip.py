@@ -20,6 +20,7 @@ from hookviz.capture._checks import check, check_choice, check_number
 from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_tensor_hook
 from hookviz.errors import CaptureError
 
+LimitKind = Literal["value", "norm"]
 Over = Literal["parameter", "model"]
 NonFinite = Literal["keep", "zero", "error"]
 
@@ -34,7 +35,7 @@ class Limit:
         CaptureError: A field is no legal value.
     """
 
-    kind: Literal["value", "norm"]
+    kind: LimitKind
     size: float
     over: Over
     norm_type: float
@@ -207,15 +208,11 @@ def clip_gradients(
             'over="model" needs all gradients, and when="gradient" clips each as it arrives.',
             remedy='Use when="backward" or when="step".',
         )
+    kind: LimitKind = "norm" if value is None else "value"
+    size: Any = norm if value is None else value
     by_itself = value is not None or moment == "gradient"
-    limit = Limit(
-        kind="norm" if value is None else "value",
-        size=norm if value is None else value,  # type: ignore[arg-type]  # one is not None
-        over=over or ("parameter" if by_itself else "model"),
-        norm_type=norm_type,
-        nonfinite=nonfinite,
-        foreach=foreach,
-    )
+    span: Over = over or ("parameter" if by_itself else "model")
+    limit = Limit(kind, size, span, norm_type, nonfinite, foreach)
     return GradientClipping(model, limit, moment, optimizer)
 
 

@@ -52,18 +52,16 @@ class Stopper:
             layer = tree.modules[h.layer]
             # The modules above the layer, nearest first, under each of its names.
             above = [list(tree.above(path)) for path in tree.names(h.layer)]
-            if h.name in counts:
-                self._calls[h.index] = counts[h.name]
-                continue
-            if layer is tree.root:
-                self.possible = False
-                continue
             # The nearest that is called with a forward of its own.
             blocks = [
-                next(m for m in one if m is tree.root or not isinstance(m, _SEEN_THROUGH))
+                next((m for m in one if not isinstance(m, _SEEN_THROUGH)), tree.root)
                 for one in above
             ]
-            if set(blocks) != {tree.root}:
+            if h.name in counts:
+                self._calls[h.index] = counts[h.name]
+            elif layer is tree.root:
+                self.possible = False
+            elif set(blocks) != {tree.root}:
                 # Of several blocks that share the layer, the one named last is the last to run.
                 block = list(dict.fromkeys(blocks))[-1]
                 self.possible &= block is not tree.root

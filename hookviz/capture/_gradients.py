@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from threading import Lock, get_ident
 from typing import Any
@@ -150,25 +150,23 @@ def match_recomputation(run: Forward) -> None:
             return
 
 
+@dataclass(eq=False)
 class GradientHooks:
     """Sets tensor hooks during forwards and stores what they are given.
 
-    Args:
+    Attributes:
         store: The capture's store.
         snapshot: How gradients are copied.
-        outputs: Record gradients of outputs.
         on_activation: Called with each gradient.
+        outputs: Record gradients of outputs.
     """
 
-    def __init__(
-        self, store: Store, snapshot: Snapshot, on_activation: OnActivation, *, outputs: bool
-    ) -> None:
-        self._store = store
-        self._snapshot = snapshot
-        self._on_activation = on_activation
-        self._outputs = outputs
-        self._lock = Lock()
-        self._waiting: dict[int, list[tuple[int, list[Target]]]] = {}
+    store: Store
+    snapshot: Snapshot
+    on_activation: OnActivation
+    outputs: bool
+    _lock: Any = field(default_factory=Lock)
+    _waiting: dict[int, list[tuple[int, list[Target]]]] = field(default_factory=dict)
 
     def after_call(
         self, hooked: Hooked, module: nn.Module, args: Any, output: Any, call: Call | None
@@ -187,9 +185,9 @@ class GradientHooks:
         if run is None:
             return None
         changed = None
-        if self._outputs and not torch.is_grad_enabled():
+        if self.outputs and not torch.is_grad_enabled():
             self._why_not(hooked.index, "the forward ran with gradients switched off")
-        elif self._outputs:
+        elif self.outputs:
             handed_on = isinstance(output, Tensor) and any(output is a for a in args)
             if handed_on and output.requires_grad:
                 changed = output = own_view(output)
@@ -212,7 +210,7 @@ class GradientHooks:
         def hook(module: nn.Module, args: Any, kwargs: Any = None) -> Any:
             if kwargs is None or not torch.is_grad_enabled():
                 return None
-            log = self._store.enter((args, kwargs), training=module.training)
+            log = self.store.enter((args, kwargs), training=module.training)
             run = log.run if log is not None else self._recomputed_run()
             if run is None:
                 return None
@@ -228,7 +226,7 @@ class GradientHooks:
 
     def watch(self, name: str, tensor: Tensor) -> None:
         """Record the gradient of a tensor that the user names."""
-        run, hooked = self._store.run_here(), self._store.watch_as(name)
+        run, hooked = self.store.run_here(), self.store.watch_as(name)
         [target] = self._listen(run, hooked, "Tensor", "output_gradient", [("", tensor)])
         run.watched[name] += 1
         target.call, target.order = run.watched[name], next(run.counter)
@@ -259,7 +257,7 @@ class GradientHooks:
 
     def receive(self, target: Target, run: Forward, gradient: Tensor) -> None:
         """Store a gradient, added to what came for the same target before."""
-        store = self._store
+        store = self.store
         if not store.open:
             return
         if not target.call:
@@ -267,7 +265,7 @@ class GradientHooks:
             if not target.call:
                 return
         try:
-            copy = self._snapshot(gradient)
+            copy = self.snapshot(gradient)
         except Exception as error:  # noqa: BLE001 - sorted there
             hooked = store.hooked[target.index]
             not_kept(error, store, hooked, target.kind, target.leaf)
@@ -279,14 +277,14 @@ class GradientHooks:
             total = copy if before is None else before[1] + copy
             run.gradients[key] = (target.place, total)
             store.changes += 1
-        if self._on_activation is not None:
-            self._on_activation(store.activation(run, (*key, total)))
+        if self.on_activation is not None:
+            self.on_activation(store.activation(run, (*key, total)))
 
     def _recomputed_run(self) -> Forward | None:
         """The run whose checkpointed part is being recomputed, if its gradients are still due."""
-        if not self._store.open or not torch.is_grad_enabled():
+        if not self.store.open or not torch.is_grad_enabled():
             return None
-        return next((r for r in reversed(self._store.runs) if r.unrecorded), None)
+        return next((r for r in reversed(self.store.runs) if r.unrecorded), None)
 
     def _why_not(self, index: int, reason: str) -> None:
-        self._store.ungraded[index] = f"no gradient: {reason}"
+        self.store.ungraded[index] = f"no gradient: {reason}"

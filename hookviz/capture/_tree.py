@@ -156,7 +156,12 @@ class ModuleTree:
             LayerError: It matches nothing, or is of no known kind.
         """
         if isinstance(selector, str):
-            return self._by_name(selector)
+            exact = self.name_of(selector)
+            if exact is not None:
+                return [exact]
+            if any(c in selector for c in "*?["):
+                return self._matching(selector, re.compile(fnmatch.translate(selector)).match)
+            raise self._unknown(selector)
         if isinstance(selector, nn.Module):
             names = self._names.get(id(resolve(selector)))
             if names is None:
@@ -203,14 +208,6 @@ class ModuleTree:
         if len(short) > 1:
             raise LayerError(f"'{name}' may be any of {names_text(short)}: write the full name.")
         return short[0] if short else None
-
-    def _by_name(self, name: str) -> list[str]:
-        exact = self.name_of(name)
-        if exact is not None:
-            return [exact]
-        if any(c in name for c in "*?["):
-            return self._matching(name, re.compile(fnmatch.translate(name)).match)
-        raise self._unknown(name)
 
     def _matching(self, selector: LayerSelector, matches: Callable[[str], object]) -> list[str]:
         """The layers some name of which, or else some shortened name, a glob or pattern matches."""

@@ -17,6 +17,7 @@ from hookviz.cli import (  # noqa: F401
     _compare_command,
     _explanation_commands,
     _model_commands,
+    _monitor_command,
     _setup_commands,
     _survey_commands,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from hookviz.activation import Activation
     from hookviz.export import ValueFormat
     from hookviz.models import LoadedModel
-    from hookviz.render import Hold
+    from hookviz.render import GridOptions, Hold
+    from hookviz.run import Run
 
 
 @cli.command()
@@ -132,6 +133,22 @@ def _parts(formats: tuple[str, ...]) -> set[str]:
 )
 @click.option("--figure", default="auto", help="auto, or another kind: statistics.")
 @click.option(
+    "--attention",
+    is_flag=True,
+    help="Also write where each head of the layers, and of all in them, looks on the photo.",
+)
+@click.option(
+    "--query",
+    help="With --attention, from where: class, a patch ROW,COLUMN, or all. The class token, or the "
+    "middle where there is none, if not given.",
+)
+@click.option(
+    "--heads",
+    default="each",
+    type=click.Choice(["each", "mean"]),
+    help="With --attention, each head or their mean.",
+)
+@click.option(
     "--every",
     type=click.IntRange(1),
     help="IMAGE is an animation (GIF, WebP, PNG, AVIF): write the grids of each N-th frame.",
@@ -152,6 +169,9 @@ def maps(
     channels: str | None,
     values: ValueFormat | None,
     parts: tuple[str, ...],
+    attention: bool,
+    query: str | None,
+    heads: Literal["each", "mean"],
     every: int | None,
     hold: Hold,
     weights: str,
@@ -165,6 +185,7 @@ def maps(
     if every is not None:
         others: dict[str, Any] = {"--channels": channels, "--values": values, "--what": parts}
         others["--format"] = formats != ("png",)
+        others["--attention"] = attention
         if given := [option for option, value in others.items() if value]:
             raise HookvizError(f"--every writes grids as PNGs alone; leave out {given[0]}.")
         _maps_of_frames(image, model, layers, out, every, hold, weights, device, drawing)
@@ -177,6 +198,9 @@ def maps(
 
     names = shared.selected(layers, model)
     options = GridOptions().replace(**drawing)
+    looks = options.replace(heads=heads, query=_query(query))
+    if query is not None and not attention:
+        raise HookvizError("--query is for attention; give --attention as well.")
     if channels not in (None, "all"):
         parse_channels(channels)
     what = {part.name for part in chosen_parts(parts)} if parts else {"input"}
@@ -188,7 +212,10 @@ def maps(
     loaded = shared.load(model, weights, device)
     count = len(select_layers(loaded.module, names))
     with shared.bar(total=count, desc=loaded.name, unit="layer") as shown:
-        run = shared.run_once(loaded, picture, names, on_activation=lambda _: shown.update(1))
+        run = shared.run_once(
+            loaded, picture, names, attention=attention,
+            on_activation=lambda a: shown.update(a.kind == "output"),
+        )  # fmt: skip
     for layer, reason in run.missing.items():
         click.echo(f"{layer}: no activation: {reason}.", err=True)
     if not run.activations:
@@ -201,12 +228,33 @@ def maps(
             out,
             what=what,
             options=options,
+            own_options={
+                a.label: looks.replace(overlay=_is_over_the_photo(run, a, looks))
+                for a in run.activations
+                if a.kind == "attention"
+            },
             channels=None if channels == "all" else channels,
             values=values or "npz",
             progress=progress,
         )
     click.echo(shared.with_options(str(run.predictions)), err=True)
     shared.say(result)
+
+
+def _query(text: str | None) -> Any:
+    """What --query was given, as `GridOptions.query` has it."""
+    numbers = (text or "").split(",")
+    if len(numbers) == 2 and all(part.strip().isdecimal() for part in numbers):
+        return int(numbers[0]), int(numbers[1])
+    if text not in (None, "class", "all"):
+        raise HookvizError(f"--query is {text!r:.40}; it is class, all, or a patch: 3,4.")
+    return text
+
+
+def _is_over_the_photo(run: Run, record: Activation, options: GridOptions) -> bool:
+    """Whether what a record's heads look at lies on the photo."""
+    drawing = run.drawing(record.layer, record.call, kind=record.kind, options=options)
+    return drawing.kind == "attention-map"
 
 
 def _maps_of_frames(

@@ -36,6 +36,12 @@ _SHOWN = 5  # failures
     help="Beside numbers and strongest images: the mean over the places, or the tensors.",
 )
 @click.option("--dtype", type=click.Choice(["float16", "float32"]), help="Of what is kept.")
+@click.option(
+    "--store",
+    type=click.Choice(["safetensors", "zarr"]),
+    default="safetensors",
+    help="Of what is kept; zarr is smaller for maps after a ReLU.",
+)
 @click.option("--top", type=int, default=16, help="Images kept per channel.")
 @click.option("--batch", type=int, default=32, help="Images in a forward.")
 @click.option("--shard", type=int, default=256, help="Images in a file.")
@@ -55,6 +61,7 @@ _SHOWN = 5  # failures
     help="Of the Ray cluster, or auto. local starts one here, whose processes accept connections "
     "from other machines.",
 )
+@click.option("--column", help="Of parquet files: the column of images.")
 @click.option("--extend", is_flag=True, help="Add images that are new in the data.")
 @shared.device
 @click.option("--weights", default="auto", help="As for `hookviz maps`.")
@@ -63,7 +70,8 @@ def survey(
 ) -> None:
     """Run a model over DATA: statistics and the strongest images of every channel.
 
-    DATA is a folder of images or a text file of paths. The same line again goes on where the last
+    DATA is a folder of images, a text file of paths, a .tar or .parquet file, a folder of these, or
+    a pattern in quotes, such as "train-*.tar". The same line again goes on where the last
     one ended, however that was. Exit code 3: the model failed on some shards; the others are kept.
     """
     from hookviz.surveys import names_function

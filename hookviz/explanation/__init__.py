@@ -15,7 +15,7 @@ from hookviz.explanation._explain import explain
 from hookviz.explanation._explanation import Explanation
 from hookviz.explanation._forward import Answer, Forwards, Point, gradients
 from hookviz.explanation._job import Job
-from hookviz.explanation._methods import Method, methods, register
+from hookviz.explanation._methods import ExplainOptions, Method, methods, register
 from hookviz.explanation._progress import Progress, Steps
 from hookviz.explanation._reproduce import reproduce
 from hookviz.explanation._sweep import Sweep, sweep
@@ -37,6 +37,7 @@ __all__ = [
     "Answer",
     "BoxTarget",
     "ChannelTarget",
+    "ExplainOptions",
     "Explanation",
     "FeatureVisualization",
     "Forwards",

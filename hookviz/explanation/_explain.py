@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
 from hookviz.explanation._explanation import Explanation
 from hookviz.explanation._job import Job
-from hookviz.explanation._methods import Method, method_called, methods
+from hookviz.explanation._methods import ExplainOptions, Method, method_called, methods
 from hookviz.explanation._progress import Progress, Steps
 from hookviz.explanation._target import TargetLike, wanted_targets
 from hookviz.images import Preprocessing, network_input, read_image
@@ -39,7 +38,7 @@ def explain(
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Preprocessing | Callable[..., Any] | None = None,
-    **options: Any,
+    **options: Unpack[ExplainOptions],
 ) -> Explanation:
     """Finds how much each place of an image counts for what a model answers to it.
 
@@ -66,7 +65,7 @@ def explain(
         weights: Which weights where ``model`` is a name, see `load_model`.
         device: Where to run, as in `feature_maps`.
         preprocess: In place of the model's own preprocessing.
-        **options: Options of the method.
+        **options: Options of the method, see `hookviz.explanation.ExplainOptions`.
 
     Returns:
         The explanation: ``.figure(layer)``, ``.map(layer)``, ``.activations``, ``.export(folder)``.
@@ -93,9 +92,7 @@ def explain(
     if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
         raise HookvizError(f'call is {call!r}; it must be a number from 1, or "last".')
     steps = Steps(progress, cancelled, how.title)
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model, weights, device, preprocess)
     chosen = _chosen_layers(how, loaded, layers)
     picture = read_image(image)
     wanted = wanted_targets(loaded, target)

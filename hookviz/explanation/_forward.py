@@ -173,10 +173,11 @@ class _Outputs:
             return tensor
         if not tensor.is_floating_point() or tensor.is_quantized:
             kind = "is quantised" if tensor.is_quantized else f"holds {_plain(tensor.dtype)}"
+            instead = "'eigencam', 'scorecam'" + ", 'ablationcam'" * (not tensor.is_quantized)
             raise HookvizError(
                 f"{str(site)[:1].upper()}{str(site)[1:]} {kind}, and has no gradient.",
-                remedy="Use a method without gradients ('eigencam', 'scorecam', 'ablationcam'), "
-                "another layer, or the model in floating point.",
+                remedy=f"Use a method without gradients ({instead}), another layer, or the model "
+                "in floating point.",
                 code="no-gradient",
                 details={"layer": site.layer},
             )

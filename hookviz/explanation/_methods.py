@@ -10,18 +10,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hookviz._text import names_text
 from hookviz.errors import HookvizError, did_you_mean
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hookviz.explanation._job import Job
     from hookviz.render import Attribution, DrawingOptions
 
 
 def _over_the_input() -> DrawingOptions:
     return {"overlay": True, "scale": "full", "show_input": True}
+
+
+class ExplainOptions(TypedDict, total=False):
+    """The options of all methods as keyword arguments, for editors and type checkers.
+
+    A method has some of them, see `Method.options`; another one is refused. ``channels``: of
+    Score-CAM and Ablation-CAM only so many, the strongest; None is all. ``batch``: how many images,
+    channels or points at once; None lets the method choose. ``baseline``: what integrated
+    gradients and occlusion compare with: "black", "white", "gray", "mean", "blur", a level from 0
+    to 1, or a tensor like the network's input. ``steps``: of integrated gradients; None raises them
+    until they add up. ``samples``, ``noise`` (a share of the input's range) and ``seed``: of
+    SmoothGrad. ``window`` and ``stride``: of occlusion, (height, width) in pixels. ``query``: of
+    attention rollout: "class", "mean", or a patch as (row, column).
+    """
+
+    channels: int | None
+    batch: int | None
+    baseline: str | float | Tensor
+    steps: int | None
+    samples: int
+    noise: float
+    seed: int
+    window: int | tuple[int, int] | None
+    stride: int | tuple[int, int] | None
+    query: Literal["class", "mean"] | tuple[int, int] | None
 
 
 @dataclass(frozen=True, eq=False)

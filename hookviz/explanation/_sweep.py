@@ -234,9 +234,7 @@ def sweep(
     if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
         raise HookvizError(f'call is {call!r:.80}; it must be a number from 1, or "last".')
     steps = Steps(progress, cancelled, "The sweep")
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model, weights, device, preprocess)
     names = tuple(select_layers(loaded.module, [layer]).values())
     if len(names) != 1:
         raise LayerError(f"'{layer}' names {len(names)} layers; a sweep goes through one.")
@@ -284,7 +282,12 @@ def _chosen(record: Activation, channels: Iterable[int] | None) -> list[int]:
         LayerError: The layer has no channels that are known, or not these.
     """
     found = reading_of(record, 1)
-    if found is None or record.tensor.is_quantized:
+    if record.tensor.is_quantized:
+        raise LayerError(
+            f"The output of '{record.layer}' is quantised, so no channel of it can be ablated.",
+            remedy="Use the model in floating point.",
+        )
+    if found is None:
         raise LayerError(
             f"Which axis of '{record.layer}', of shape {tuple(record.shape)}, holds channels is "
             "not known, so none can be ablated.",

@@ -137,7 +137,7 @@ class FeatureVisualization:
         """
         from hookviz.export import draw_activation
 
-        return draw_activation(self.facts, self.record, self._options(**options)).figure
+        return draw_activation(self.facts, self.record, self.options(**options)).figure
 
     def export(
         self,
@@ -168,10 +168,10 @@ class FeatureVisualization:
         from hookviz.export import write_export
 
         if choices.get("options") is None:
-            choices["options"] = self._options()
+            choices["options"] = self.options()
         return write_export(self.facts, [self.record], folder, name=name, what=what, **choices)
 
-    def _options(self, **options: Unpack[DrawingOptions]) -> GridOptions:
+    def options(self, **options: Unpack[DrawingOptions]) -> GridOptions:
         """The pictures in their own colors, unless told else."""
         from hookviz.render import GridOptions
 

@@ -44,10 +44,6 @@ _SMALLER = "Make it smaller."
 _AGAIN = f"Save or download it again; hookviz opens {ACCEPTED}."
 
 
-class _TooLong(Exception):  # noqa: N818 - passes through Pillow, never seen outside
-    pass
-
-
 class _TimedBytes(io.BytesIO):
     """Bytes whose every read looks at the clock: a decoder that goes on for ever is ended."""
 
@@ -61,7 +57,7 @@ class _TimedBytes(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if time.thread_time() > self._until:
-            raise _TooLong
+            raise Refused(f"that takes more than {MAX_SECONDS:g} seconds to decode", _SMALLER)
         return super().read(size)
 
 
@@ -115,9 +111,6 @@ def refusing(name: str, words: str) -> Iterator[None]:
         raise  # Warning: the user's filters made an error of it, see `warnings_as_notes`
     except Refused as refused:
         reason, remedy = str(refused), refused.remedy
-    except _TooLong:
-        reason = f"that takes more than {MAX_SECONDS:g} seconds to decode"
-        remedy = _SMALLER
     except Image.DecompressionBombError:
         reason, remedy = "of more pixels than PIL.Image.MAX_IMAGE_PIXELS allows", _SMALLER
     except MemoryError:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -390,10 +390,7 @@ class Preprocessing:
         inside = (-left, -top, size[0] - left, size[1] - top)
         if self.crop is None or (self.crop[1], self.crop[0]) == size:
             return image, (0, 0, *size)
-        ground: Any = 0
-        if self.fit == "border":
-            levels = tuple(round(255 * v) for v in self.mean)
-            ground = levels if len(levels) == 3 else levels[0]
+        ground = tuple(round(255 * v) for v in self.mean) if self.fit == "border" else 0
         cut = Image.new(image.mode, (self.crop[1], self.crop[0]), ground)
         cut.paste(image, inside)
         return cut, inside
@@ -519,7 +516,7 @@ def _called(thing: Any) -> CalledPreprocessing:
         steps = _read(thing)
     except Exception:  # noqa: BLE001 - only for showing: what cannot be read is unknown
         steps = None
-    numbers = {f.name: getattr(steps, f.name) for f in fields(Preprocessing)} if steps else {}
+    numbers = vars(steps or Preprocessing())
     return CalledPreprocessing(**numbers, function=thing, known=steps is not None)
 
 
@@ -767,16 +764,14 @@ def _from_hugging_face(config: Mapping[str, Any]) -> Preprocessing:
 
 
 def _hugging_face_size(size: Any) -> int | Sides:
-    sides = None if isinstance(size, Mapping) else _sides(size)
-    if isinstance(size, Mapping):
-        kept = {key: int(value) for key, value in size.items() if value}
-        if set(kept) == {"height", "width"}:
-            sides = (kept["height"], kept["width"])
-        elif set(kept) == {"shortest_edge"}:
-            sides = kept["shortest_edge"]
-    if sides is None:
-        raise _unrepeatable(f"The Hugging Face size {size!r}", _PROCESSOR)
-    return sides
+    if not isinstance(size, Mapping) and (sides := _sides(size)) is not None:
+        return sides
+    kept = {key: int(value) for key, value in (size or {}).items() if value}
+    if set(kept) == {"height", "width"}:
+        return kept["height"], kept["width"]
+    if set(kept) == {"shortest_edge"}:
+        return kept["shortest_edge"]
+    raise _unrepeatable(f"The Hugging Face size {size!r}", _PROCESSOR)
 
 
 # ── Numbers
@@ -824,10 +819,10 @@ def _check_sides(word: str, sides: Any) -> None:
     if sides is None and word != "size":
         return
     values = sides if isinstance(sides, (tuple, list)) else (sides, sides)
-    if len(values) != 2:
-        raise ImageError(f"{word}={sides!r} is not a size; give (height, width).")
-    if any(type(v) is not int or v < 1 for v in values):
-        raise ImageError(f"{word}={sides!r} is not a size; sides are whole numbers from 1 up.")
+    if len(values) != 2 or any(type(v) is not int or v < 1 for v in values):
+        raise ImageError(
+            f"{word}={sides!r} is not a size; give (height, width) in whole numbers from 1 up."
+        )
     if math.prod(values) > MAX_INPUT_PIXELS:
         raise ImageError(
             f"{word}={sides!r} asks for {math.prod(values) / 1e6:.0f} million pixels; at most "

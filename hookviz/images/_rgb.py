@@ -329,25 +329,21 @@ def _array_levels(pixels: np.ndarray, name: str) -> np.ndarray:
         return numbers_to_levels(pixels, 0, 65535)
     if dtype.kind not in "iuf":
         raise ImageError(
-            f"'{name}' has the dtype {dtype}; an image has uint8, uint16, bool "
-            f"or floats within 0..1."
+            f"'{name}' has the dtype {dtype}; an image has uint8, uint16, bool or floats within "
+            "0..1."
         )
     low, high = pixels.min(), pixels.max()
-    if dtype.kind in "iu":
-        if low < 0 or high > 255:
-            raise ImageError(
-                f"'{name}' has {dtype} values from {low} to {high}; whole numbers must be uint16 "
-                f"or lie within 0..255."
-            )
-        return pixels.astype(np.uint8)
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ImageError(f"'{name}' has values that are not finite (NaN or Inf).")
-    if low < -SLACK or high > 1 + SLACK:
+    whole = dtype.kind in "iu"
+    most, slack = (255, 0.0) if whole else (1, SLACK)
+    if low < -slack or high > most + slack:
+        legal = "whole numbers must be uint16 or" if whole else "floats must"
+        levels = not whole and low >= 0 and high <= 255
         raise ImageError(
-            f"'{name}' has float values from {float(low):.4g} to {float(high):.4g}; floats must "
-            f"lie within 0..1.",
+            f"'{name}' has {dtype} values from {low:g} to {high:g}; {legal} lie within 0..{most}.",
             remedy="Divide by 255, or give uint8."
-            if low >= 0 and high <= 255
+            if levels
             else "Undo the normalisation first, or scale the values.",
         )
-    return numbers_to_levels(pixels, 0, 1)
+    return numbers_to_levels(pixels, 0, most)

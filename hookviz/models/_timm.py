@@ -133,29 +133,25 @@ class TimmArchitecture(Architecture):
                 f"'{self.name}' takes weights='DEFAULT', None or a path, not {given}.",
                 remedy="Other weights of timm are part of the name: 'timm:resnet18.a1_in1k'.",
             )
-        fault, cause = "", None
         if not self.has_weights:
-            fault = f"timm has no pretrained weights for '{self.plain}'."
-        elif not _cached(config) and not reachable(_hub().constants.ENDPOINT):
-            fault = (
+            raise _no_weights(f"timm has no pretrained weights for '{self.plain}'.")
+        if not _cached(config) and not reachable(_hub().constants.ENDPOINT):
+            raise _no_weights(
                 f"The weights of {self.name} ({config.hf_hub_id or config.url}) are not in the "
                 f"Hugging Face cache, and {_hub().constants.ENDPOINT} cannot be reached."
             )
-        else:
-            try:
-                module = build(lambda: self.make(pretrained=True), "any")
-            except Exception as error:  # noqa: BLE001 - what requests, httpx and torch raise
-                cause = error
-                fault = f"The weights of {self.name} could not be loaded: {error_text(error)}"
-            else:
-                known = getattr(module, "num_classes", None) == len(self.names)
-                names = self.names if known else ()
-                return self.loaded(module, self.weights_name, categories=names)
-        raise WeightsError(
-            fault,
-            remedy="Pass a file with weights='…', or weights=None for an untrained model.",
-            code="no-weights",
-        ) from cause
+        try:
+            module = build(lambda: self.make(pretrained=True), "any")
+        except Exception as error:  # what requests, httpx and torch raise
+            text = error_text(error)
+            raise _no_weights(f"The weights of {self.name} could not be loaded: {text}") from error
+        known = getattr(module, "num_classes", None) == len(self.names)
+        return self.loaded(module, self.weights_name, categories=self.names if known else ())
+
+
+def _no_weights(fault: str) -> WeightsError:
+    remedy = "Pass a file with weights='…', or weights=None for an untrained model."
+    return WeightsError(fault, remedy=remedy, code="no-weights")
 
 
 def _convert(module: nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -280,23 +280,18 @@ def mirrored(url: str) -> str:
 @contextlib.contextmanager
 def _shown(progress: bool | Progress, name: str) -> Iterator[_Report]:
     """What to call with the bytes done and in all: the user's callable, or a bar on stderr."""
-    bar: Any = None
+    if callable(progress):
+        yield lambda done, total: progress(done, total, name)
+        return
+    units: Any = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "mininterval": 0}
+    # With a delay, however short, nothing is shown before the first bytes.
+    with tqdm(desc=name, disable=not progress, delay=1e-9, **units) as bar:
 
-    def show(done: int, total: int) -> None:
-        nonlocal bar
-        if callable(progress):
-            progress(done, total, name)
-        elif progress:
-            if bar is None:
-                bar = tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=name)
+        def show(done: int, total: int) -> None:
             bar.total = total or None
             bar.update(done - bar.n)
 
-    try:
         yield show
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 # --- the cache ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from hookviz.render._comparison import (
     on_one_grid,
     shared_end,
 )
+from hookviz.render._curves import Curve, draw_curves
 from hookviz.render._draw import (
     FOR_SOME_LAYERS,
     Drawing,
@@ -52,6 +53,7 @@ __all__ = [
     "ChannelImage",
     "ChannelStatistics",
     "Colors",
+    "Curve",
     "Drawing",
     "DrawingOptions",
     "Extents",
@@ -71,6 +73,7 @@ __all__ = [
     "dead_sentence",
     "difference",
     "draw",
+    "draw_curves",
     "draw_sides",
     "extents",
     "feature_grid",

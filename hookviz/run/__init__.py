@@ -10,7 +10,6 @@ same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -164,9 +163,7 @@ def feature_maps(
         chelsea.png (1, 64, 224, 224)
         coffee.png (1, 64, 224, 224)
     """
-    loaded = loaded_model(model, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model, weights, device, preprocess)
     if not are_images(image):
         return run_model(loaded, read_image(image), layers, **options)
     # Wrong layers are known now. Selectors and edits may be iterators, good for one run alone.

@@ -28,7 +28,7 @@ from hookviz.run._filters import layer_weights
 from hookviz.run._point import Pointed, check_index, read_values, real_values
 
 if TYPE_CHECKING:
-    from hookviz.render import ChannelStatistics, GridOptions
+    from hookviz.render import ChannelStatistics
     from hookviz.run._record import Run
 
 
@@ -138,28 +138,23 @@ _NUMBERS: WeakKeyDictionary[Activation, dict[Any, ChannelStatistics]] = WeakKeyD
 """Statistics of whole layers, numbers alone: whoever asks for a channel asks for the next one."""
 
 
-def _statistics_of(
-    activation: Activation, options: GridOptions, size: tuple[int, int]
-) -> ChannelStatistics:
+def _statistics_of(at: Pointed) -> ChannelStatistics:
     from hookviz.render import FigureFacts, channel_statistics
 
-    facts = FigureFacts(input_size=size)
-    if activation.tensor.is_inference():  # has no count of changes
-        return channel_statistics(activation, options, facts=facts)
-    changes = activation.tensor._version  # noqa: SLF001  # torch offers no other way
-    key = (
-        options.sample, options.frame, options.axes, options.grid, options.query, size, changes,
-    )  # fmt: skip
-    kept = _NUMBERS.setdefault(activation, {})
+    facts, tensor = FigureFacts(input_size=at.input_size), at.record.tensor
+    if tensor.is_inference():  # has no count of changes
+        return channel_statistics(at.record, at.options, facts=facts)
+    key = (at.view, at.input_size, tensor._version)  # noqa: SLF001  # torch offers no other way
+    kept = _NUMBERS.setdefault(at.record, {})
     if key not in kept:
-        kept[key] = channel_statistics(activation, options, facts=facts)
+        kept[key] = channel_statistics(at.record, at.options, facts=facts)
     return kept[key]
 
 
 def channel_summary(at: Pointed, channel: int) -> ChannelSummary:
     """See `Run.channel`."""
     values = read_values(at.record.tensor, at.positions(channel))
-    layer = _statistics_of(at.record, at.options, at.input_size)
+    layer = _statistics_of(at)
     numbers = {
         "high": layer.high, "mean": layer.mean, "std": np.sqrt(layer.variance),
         "zeros": layer.zeros,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -16,6 +18,7 @@ from hookviz._axes import KnownAxes
 from hookviz._text import names_text
 from hookviz.activation import Activation
 from hookviz.errors import LayerError
+from hookviz.images import Preprocessing
 from hookviz.models import LoadedModel, load_model
 
 if TYPE_CHECKING:
@@ -75,14 +78,19 @@ def filters(
 
 
 def loaded_model(
-    model: LoadedModel | str | nn.Module, weights: Any, device: str | torch.device | None
+    model: LoadedModel | str | nn.Module,
+    weights: Any,
+    device: str | torch.device | None,
+    preprocess: Preprocessing | Callable[..., Any] | None = None,
 ) -> LoadedModel:
-    """The model as `load_model` gives it, on that device."""
+    """The model as `load_model` gives it, on that device, perhaps with another preprocessing."""
     if isinstance(model, LoadedModel):
-        return model if device is None else model.to(device)
-    if isinstance(model, nn.Module):
-        return load_model(model) if device is None else load_model(model, device=device)
-    return load_model(model, weights=weights, device=device or "auto")
+        loaded = model if device is None else model.to(device)
+    elif isinstance(model, nn.Module):
+        loaded = load_model(model) if device is None else load_model(model, device=device)
+    else:
+        loaded = load_model(model, weights=weights, device=device or "auto")
+    return loaded if preprocess is None else replace(loaded, preprocess=preprocess)
 
 
 def facts_of(model: LoadedModel) -> RunFacts:

@@ -270,15 +270,20 @@ class Pointed:
         return int(height), int(width)
 
     @property
+    def view(self) -> tuple[Any, ...]:
+        """The options that say which values are drawn."""
+        options = self.options
+        return (options.sample, options.frame, options.axes, options.grid, options.query)
+
+    @property
     def maps(self) -> _Maps:
         """Where each value that is drawn stands in the tensor."""
-        options, kept = self.options, _MAPS.setdefault(self.record, {})
-        key = (options.sample, options.frame, options.axes, options.grid, options.query)
-        if self.record.kind == "attention" and options.heads != "each":
-            raise LayerError(f"heads is {options.heads!r}; values are those of each head.")
-        if key not in kept:
-            kept[key] = self._found_maps()
-        return kept[key]
+        if self.record.kind == "attention" and self.options.heads != "each":
+            raise LayerError(f"heads is {self.options.heads!r}; values are those of each head.")
+        kept = _MAPS.setdefault(self.record, {})
+        if self.view not in kept:
+            kept[self.view] = self._found_maps()
+        return kept[self.view]
 
     def _found_maps(self) -> _Maps:
         from hookviz.render import arrange

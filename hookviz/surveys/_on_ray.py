@@ -21,10 +21,11 @@ import torch
 from hookviz.errors import HookvizError, SurveyError
 from hookviz.surveys._facts import ModelText, facts_of
 from hookviz.surveys._files import write_json
+from hookviz.surveys._find import source_elsewhere
 from hookviz.surveys._inputs import BatchMaker, Inputs, batches_of, digest_of
 from hookviz.surveys._plan import Plan, check_same, read_manifest, read_rows
 from hookviz.surveys._shards import ShardDone, ShardMaker, parts_of
-from hookviz.surveys._sources import Files
+from hookviz.surveys._sources import Source
 
 TRIES = 3
 """How often a shard is given out whose actor died or did not answer."""
@@ -36,12 +37,14 @@ class ShardJob:
 
     Attributes:
         folder: The survey's folder.
+        kind: Of the data, see `Source`.
         root: The folder that names of images are below.
         model: The model.
         workers: Processes of each actor that read images.
     """
 
     folder: str
+    kind: str
     root: str
     model: ModelText
     workers: int
@@ -65,7 +68,7 @@ class Actor:
     """
 
     def __init__(self, job: dict[str, Any]) -> None:
-        self._ready: tuple[Plan, ShardMaker, BatchMaker, Files, int] | None = None
+        self._ready: tuple[Plan, ShardMaker, BatchMaker, Source, int] | None = None
         self._job = job
 
     def make(self, number: int) -> dict[str, Any]:
@@ -81,7 +84,7 @@ class Actor:
         except HookvizError as error:
             return {"error": str(error)}
 
-    def _begin(self, job: dict[str, Any]) -> tuple[Plan, ShardMaker, BatchMaker, Files, int]:
+    def _begin(self, job: dict[str, Any]) -> tuple[Plan, ShardMaker, BatchMaker, Source, int]:
         folder = Path(job["folder"])
         facts = read_manifest(folder)
         if facts is None:
@@ -89,7 +92,7 @@ class Actor:
         torch.set_num_threads(facts["threads"])  # as where the survey was begun
         model = ModelText(**job["model"]).build()
         inputs = Inputs(model.preprocess, model.dtype)
-        source = Files([], job["root"])
+        source = source_elsewhere(job["kind"], job["root"], facts["column"])
         check_same(folder, facts, facts_of(model, facts["layers"], source.kind, inputs))
         plan = Plan(folder, facts, read_rows(folder, facts))
         at = facts["input_image"]

@@ -29,10 +29,12 @@ _WORDS = {
     "layers": "the layers",
     "preprocessing": "the preprocessing",
     "data": "the kind of data",
+    "column": "the column of images",
     "batch": "batch",
     "shard": "shard",
     "keep": "keep",
     "dtype": "dtype",
+    "store": "store",
     "top": "top",
     "torch": "torch's version",
     "device": "the device",
@@ -81,6 +83,10 @@ class Plan:
     def shard_file(self, number: int) -> Path:
         """The file of a shard."""
         return self.folder / "shards" / f"{number:06d}.safetensors"
+
+    def arrays_folder(self, number: int) -> Path:
+        """The folder of a shard's arrays, where what is kept is in zarr."""
+        return self.folder / "shards" / f"{number:06d}.zarr"
 
     def failed_file(self, number: int) -> Path:
         """The note of a shard that could not be made."""
@@ -170,7 +176,9 @@ def rows_file(folder: Path, section: int) -> Path:
 def write_rows(folder: Path, section: int, rows: Iterable[Row]) -> None:
     """Commits a list of images."""
     with committed(rows_file(folder, section)) as file:
-        file.writelines(json.dumps(row).encode("ascii") + b"\n" for row in rows)
+        for row in rows:
+            values = row if row.file else row[:4]
+            file.write(json.dumps(values).encode("ascii") + b"\n")
 
 
 def new_plan(folder: Path, facts: dict[str, Any], rows: list[Row]) -> Plan:
@@ -221,19 +229,18 @@ def extended(plan: Plan, source: Source, *, extend: bool) -> Plan:
         extend: Whether new images are wanted.
 
     Raises:
-        SurveyError: There are new ones that nobody asked for, or a data set became shorter.
+        SurveyError: There are new ones that nobody asked for, or the data are no longer the same.
     """
-    now = source.names()
-    if source.kind == "data set" and len(now) < len(plan.rows):
-        raise SurveyError(
-            f"The data set has {len(now)} items, and the survey in {str(plan.folder)!r} was begun "
-            f"with {len(plan.rows)}.",
-            remedy="Take another folder.",
-        )
-    known = [row.name for row in plan.rows]
-    if now == known or not (missing := set(now).difference(known)):
+    new = source.beyond(plan.rows)
+    version = plan.facts["version"]
+    if not new:
+        if source.version != version:
+            raise SurveyError(
+                f"The survey in {str(plan.folder)!r} was begun with another version of the data "
+                f"set: its fingerprint was {version or 'none'}, and is {source.version or 'none'}.",
+                remedy="Take another folder, or what it was begun with.",
+            )
         return plan
-    new = [row for row in source.rows() if row.name in missing]
     if not extend:
         raise SurveyError(
             f"The data have {len(new)} images that the survey in {str(plan.folder)!r} lacks: "
@@ -245,7 +252,8 @@ def extended(plan: Plan, source: Source, *, extend: bool) -> Plan:
     sections = [*plan.facts["sections"], len(added)]
     write_rows(plan.folder, len(sections) - 1, added)
     plan.rows.extend(added)
-    return with_sections(plan, sections)
+    notes = dict.fromkeys(note for note in (plan.facts["note"], source.note) if note)
+    return with_sections(plan, sections, version=source.version, note=" ".join(notes))
 
 
 def of_part(numbers: Sequence[int], part: tuple[int, int] | None) -> list[int]:

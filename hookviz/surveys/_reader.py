@@ -24,11 +24,13 @@ from hookviz.errors import ImageError, LayerError, SurveyError, did_you_mean
 from hookviz.images import Picture
 from hookviz.surveys._crops import CROPS, SHOWS, Shows
 from hookviz.surveys._files import read_facts
+from hookviz.surveys._find import source_elsewhere
 from hookviz.surveys._fold import folded, open_tensors, summary_of
 from hookviz.surveys._layout import Layout
 from hookviz.surveys._plan import Plan, numbers_in, read_manifest, read_rows, row_lines
-from hookviz.surveys._sources import Files, Row
+from hookviz.surveys._sources import Row
 from hookviz.surveys._tally import BINS, NOBODY, Tally, bin_edges
+from hookviz.surveys._zarr_store import open_array, read_array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,7 +179,7 @@ class Hit:
         image: The image's number in the survey.
         name: Its path below the data's folder, or its number.
         label: Its class; "" where there is none.
-        path: Where its file is, or was; "" where it came without one.
+        path: Where its file is, or was; "" where it has none of its own, see `Survey.picture`.
         value: The channel's largest value in it, in the activation's units.
         place: Where: row and column, or as many numbers as there are axes; () for vectors.
         box: Left, top, right, bottom in pixels of the (upright) image: what the crop shows. May
@@ -281,7 +283,7 @@ class Survey:
         return tuple(found)
 
     def picture(self, image: int) -> Picture:
-        """The image itself, read anew from its file.
+        """The image itself, read anew from its file, or from the file that it is in.
 
         Args:
             image: Its number in the survey.
@@ -293,10 +295,11 @@ class Survey:
         """
         if not 0 <= image < sum(self._facts["sections"]):
             raise SurveyError(f"Image {image} is not in the survey: {self._why_not(image)}.")
-        row, root = self._row(image), self._facts["root"]
-        if self._facts["data"] != Files.kind:
-            raise ImageError(f"Image {image} came from a {self._facts['data']}, without a file.")
-        found: Picture = Files([], root).read(image, row)
+        facts = self._facts
+        source = source_elsewhere(facts["data"], facts["root"], facts["column"])
+        if facts["data"] != source.kind:
+            raise ImageError(f"Image {image} came from a {facts['data']}, without a file.")
+        found: Picture = source.read(image, self._row(image))
         return found
 
     def _tally(self, place: int) -> Tally:
@@ -387,7 +390,7 @@ class Survey:
             found.append(
                 Hit(
                     rank + 1, image, row.name, row.label,
-                    str(Path(root, row.name)) if root else "",
+                    str(Path(root, row.name)) if root and not row.file else "",
                     float(tally.high[channel, rank]),
                     layout.place(int(tally.high_place[channel, rank])),
                     box, shows, jpeg,
@@ -456,24 +459,33 @@ class Survey:
         if channel is not None:
             channel = self._channel(layer, layout, channel)
             axis = 1 if keep == "pooled" else layout.channel_axis
+        sizes = (layout.channels,) if keep == "pooled" else layout.shape
         asked = None if ids is None else [operator.index(one) for one in ids]
         where = self._where(asked)
         pieces: list[tuple[list[int], Tensor]] = []
         for number, batches in where.items():
+            first = self._plan.shards[number].start
             with open_tensors(self._plan.shard_file(number)) as file:
+                array = None
+                if self._facts["store"] == "zarr":
+                    array = open_array(self._plan.arrays_folder(number), place)
                 for batch, wanted in batches.items():
                     rows = file.get_tensor(f"rows/{batch}").tolist()
                     chosen = rows if wanted is None else [one for one in wanted if one in rows]
                     if not chosen:
                         continue
-                    view = file.get_slice(f"{place}/kept/{batch}")
-                    index: list[Any] = [slice(None)] * len(view.get_shape())
+                    index: list[Any] = [slice(None)] * (len(sizes) + 1)
                     if axis is not None:
                         index[axis] = slice(channel, channel + 1)  # type: ignore[operator]
-                    at = [rows.index(one) for one in chosen]
-                    first, last = min(at), max(at)
-                    index[0] = slice(first, last + 1)
-                    read = view[tuple(index)][[one - first for one in at]]
+                    # An array has a row for each image of the shard, a tensor for each good one.
+                    at = [one - first if array is not None else rows.index(one) for one in chosen]
+                    low = min(at)
+                    index[0] = slice(low, max(at) + 1)
+                    if array is not None:
+                        read = read_array(array, tuple(index))
+                    else:
+                        read = file.get_slice(f"{place}/kept/{batch}")[tuple(index)]
+                    read = read[[one - low for one in at]]
                     pieces.append((chosen, read if axis is None else read.squeeze(axis)))
         there = [one for chosen, _ in pieces for one in chosen]
         if asked is None:
@@ -485,12 +497,30 @@ class Survey:
             if one not in order:
                 raise SurveyError(f"Image {one} is not kept: {self._why_not(one)}.")
         if not asked:
-            sizes = (layout.channels,) if keep == "pooled" else layout.shape
             if axis is not None:
                 sizes = sizes[: axis - 1] + sizes[axis:]
             return torch.zeros((0, *sizes))
         joined = torch.cat([tensor for _, tensor in pieces])
         return joined[[order[one] for one in asked]]
+
+    def to_parquet(self, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+        """Writes everything but tensors and crops as tables (needs ``hookviz[survey]``).
+
+        Args:
+            folder: Where; made where it is missing. Gets "images.parquet", "failures.parquet",
+                "statistics.parquet" (a row a channel, columns as in `LayerStatistics`) and
+                "top.parquet" (a row a strongest image, columns as in `Hit`); such files that are
+                there are replaced.
+
+        Returns:
+            Their paths.
+
+        Raises:
+            SurveyError: pyarrow is not installed, or they cannot be written.
+        """
+        from hookviz.surveys._as_tables import write_tables
+
+        return write_tables(self, folder)
 
     def images_read(self) -> list[int]:
         """Numbers of the images that could be read and are done, in the order of `tensor`."""

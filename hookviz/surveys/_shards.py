@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,6 +22,7 @@ from hookviz.surveys._inputs import Batch
 from hookviz.surveys._layout import Layout
 from hookviz.surveys._plan import Plan
 from hookviz.surveys._tally import Tally
+from hookviz.surveys._zarr_store import ZarrWriter
 
 _ROOM = 200  # bytes of a header for one tensor
 
@@ -60,6 +61,7 @@ class ShardMaker:
         self._layouts = {layout.label: layout for layout in plan.layouts}
         facts = plan.facts
         self._keep: str = facts["keep"]
+        self._zarr: bool = facts["store"] == "zarr" and self._keep != "none"
         self._dtype = None if facts["dtype"] is None else getattr(torch, facts["dtype"])
         self._top: int = facts["top"]
         self._stack = ExitStack()
@@ -90,7 +92,7 @@ class ShardMaker:
         bad: list[tuple[int, str]] = []
         at = 0
         try:
-            with committed(self._plan.shard_file(number)) as file:
+            with committed(self._plan.shard_file(number)) as file, self._arrays(number) as arrays:
                 room = _ROOM * (len(self._layouts) * (14 + len(parts)) + 2 * len(parts) + 16)
                 writer = TensorFile(file, room)
                 tallies = {
@@ -100,7 +102,7 @@ class ShardMaker:
                 for part in parts:
                     batch, at = next(batches), at + 1
                     bad += batch.bad
-                    self._count(part, batch, writer, at - 1, tallies)
+                    self._count(part, batch, writer, at - 1, tallies, arrays, images.start)
                 for place, tally in enumerate(tallies.values()):
                     for name, tensor in tally.tensors().items():
                         writer.add(f"{place}/{name}", tensor)
@@ -114,8 +116,24 @@ class ShardMaker:
         self._plan.failed_file(number).unlink(missing_ok=True)
         return ShardDone(number, len(images), bad)
 
+    def _arrays(self, number: int) -> AbstractContextManager[ZarrWriter | None]:
+        """Writes what is kept where that is in arrays; it is there before the shard's own file."""
+        if not self._zarr:
+            return nullcontext()
+        plan = self._plan
+        images = len(plan.shards[number])
+        layouts = list(self._layouts.values())
+        return ZarrWriter(plan.arrays_folder(number), layouts, images, plan.facts["batch"])
+
     def _count(
-        self, part: range, batch: Batch, writer: TensorFile, at: int, tallies: dict[str, Tally]
+        self,
+        part: range,
+        batch: Batch,
+        writer: TensorFile,
+        at: int,
+        tallies: dict[str, Tally],
+        arrays: ZarrWriter | None,
+        first: int,
     ) -> None:
         """Runs a batch, counts it in, and writes what is kept of it."""
         left_out = {number for number, _ in batch.bad}
@@ -132,9 +150,11 @@ class ShardMaker:
             kept = pooled = tallies[label].add(layout.values(tensor), rows)
             if self._keep != "none":
                 kept = tensor if self._keep == "whole" else pooled
-                writer.add(
-                    f"{place}/kept/{at}", kept if self._dtype is None else kept.to(self._dtype)
-                )
+                kept = kept if self._dtype is None else kept.to(self._dtype)
+                if arrays is None:
+                    writer.add(f"{place}/kept/{at}", kept)
+                else:
+                    arrays.add(place, part.start - first, len(part), chosen, kept)
 
     def _answers(self, part: range, images: Tensor) -> dict[str, Tensor]:
         """What the layers give for a batch; a second try where the model fails."""

@@ -1,4 +1,4 @@
-"""Where a survey's images come from: one class for each kind of data.
+"""Where a survey's images come from: what all kinds of data are, and the plain ones.
 
 A source lists its images once, before anything runs: the list is the plan, and an image's number
 in it is its identity. Afterwards it gives any of them, in any order, in worker processes too.
@@ -6,37 +6,35 @@ in it is its identity. Afterwards it gives any of them, in any order, in worker 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from hookviz.errors import ImageError, SurveyError
-from hookviz.images import file_kind, read_image
-
-_ENDINGS = (
-    ".png .jpg .jpeg .jpe .jfif .webp .avif .gif .tif .tiff .bmp .dib .ico .jp2 .j2k .jpx .pbm "
-    ".pgm .ppm .pnm .pfm .tga .qoi .psd .pcx .sgi .rgb .bw .heic .heif"
-)
+from hookviz.images import read_image
 
 
 class Row(NamedTuple):
     """One image of the plan.
 
     Attributes:
-        name: Path below the source's folder with "/", or a number; as the source names it.
+        name: Path below the source's folder with "/", or a number; of an image inside a file, that
+            file's path, "/" and what the image is called in it.
         label: Its class; "" where there is none.
         size: Bytes of the file when the plan was made; -1 where it is no file.
         changed: When the file was last changed, then: nanoseconds since 1970.
+        file: Where the image is inside a file with others: that file's path, as `name` begins.
+        at: Its place there: the byte where it begins in a tar file, its row in a table.
     """
 
     name: str
     label: str = ""
     size: int = -1
     changed: int = 0
+    file: str = ""
+    at: int = 0
 
 
 class Source:
@@ -45,22 +43,30 @@ class Source:
     Attributes:
         kind: What it is, for the manifest.
         root: The folder that the names are below; "" where there is none.
-        known: Whether all images can be listed before anything is read.
-        note: A sentence about what was left out; "" where nothing was.
+        column: Of a table, the column of the images; "" of others.
+        version: Changes when the data do; "" where nothing tells.
+        note: A sentence about what `rows` left out; "" where nothing was.
+        travels: Whether a process elsewhere can read from it, by kind, root and column alone.
     """
 
     kind = ""
     root = ""
-    known = True
+    column = ""
+    version = ""
     note = ""
-
-    def names(self) -> list[str]:
-        """The images in their order; one of an iterable has none."""
-        raise NotImplementedError
+    travels = False
 
     def rows(self) -> list[Row]:
-        """The same with their classes; without sizes and times, see `stamped`."""
-        return [Row(name) for name in self.names()]
+        """The images in their order; without sizes and times, see `stamped`."""
+        raise NotImplementedError
+
+    def beyond(self, rows: list[Row]) -> list[Row]:
+        """Images of the data that are not in a plan.
+
+        Raises:
+            SurveyError: The data are no longer those of the plan.
+        """
+        raise NotImplementedError
 
     def stamped(self, row: Row) -> Row:
         """The same image with what tells whether it was changed since."""
@@ -87,39 +93,104 @@ class Files(Source):
     """
 
     kind = "files"
+    travels = True
 
     def __init__(
         self, names: list[str], root: str, labels: Sequence[str] = (), note: str = ""
     ) -> None:
         self._names, self.root, self._labels, self.note = names, root, labels, note
 
-    def names(self) -> list[str]:
-        """See `Source`."""
-        return self._names
-
     def rows(self) -> list[Row]:
         """See `Source`."""
         if not self._labels:
-            return super().rows()
+            return [Row(name) for name in self._names]
         return [Row(*pair) for pair in zip(self._names, self._labels, strict=True)]
+
+    def beyond(self, rows: list[Row]) -> list[Row]:
+        """See `Source`."""
+        known = [row.name for row in rows]
+        if self._names == known or not (missing := set(self._names).difference(known)):
+            return []
+        return [row for row in self.rows() if row.name in missing]
 
     def stamped(self, row: Row) -> Row:
         """See `Source`."""
-        try:
-            found = self._path(row).stat()
-        except (OSError, ValueError):
-            return row  # what is wrong with it is said when it is read
-        return Row(row.name, row.label, found.st_size, found.st_mtime_ns)
+        return with_stamp(row, Path(self.root, row.name))
 
     def read(self, number: int, row: Row) -> Any:  # noqa: ARG002 - as others need it
         """See `Source`."""
-        now = self.stamped(row)
-        if row.size >= 0 and now.size >= 0 and now != row:
-            raise ImageError(f"'{row.name}' was changed after the survey was begun.")
-        return read_image(self._path(row))
+        path = Path(self.root, row.name)
+        check_stamp(row, path, row.name)
+        return read_image(path)
 
-    def _path(self, row: Row) -> Path:
-        return Path(self.root, row.name)
+
+def with_stamp(row: Row, path: Path) -> Row:
+    """An image of the plan with the size and time of its file; as it is where there is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return row  # what is wrong with it is said when it is read
+    return row._replace(size=found.st_size, changed=found.st_mtime_ns)
+
+
+def check_stamp(row: Row, path: Path, name: str) -> None:
+    """Refuses a file that is not the one of the plan.
+
+    Raises:
+        ImageError: It was changed meanwhile.
+    """
+    if row.size >= 0 and with_stamp(row, path) != row:
+        raise ImageError(f"'{name}' was changed after the survey was begun.")
+
+
+class Contained(Source):
+    """Images inside files that hold many.
+
+    Args:
+        files: Paths of these files, as they are written in the plan.
+        root: The folder that relative paths are below.
+    """
+
+    travels = True
+
+    def __init__(self, files: list[str], root: str) -> None:
+        self._files, self.root = files, root
+
+    def rows(self) -> list[Row]:
+        """See `Source`; they have size and time of the file that they are in."""
+        return [row for file in self._files for row in self._stamped_in(file)]
+
+    def beyond(self, rows: list[Row]) -> list[Row]:
+        """See `Source`; a file is known or new as a whole."""
+        known = {row.file: row for row in rows}
+        for file, row in known.items():
+            try:
+                check_stamp(row, self.path(row), file)
+            except ImageError as error:
+                raise SurveyError(
+                    error.message, remedy="Take another folder, or what it was begun with."
+                ) from error
+        new = (file for file in self._files if file not in known)
+        return [row for file in new for row in self._stamped_in(file)]
+
+    def _stamped_in(self, file: str) -> list[Row]:
+        one = with_stamp(Row(file), Path(self.root, file))
+        return [
+            row._replace(size=one.size, changed=one.changed, file=file)
+            for row in self.rows_in(file)
+        ]
+
+    def rows_in(self, file: str) -> list[Row]:
+        """The images of one file, with name, label and place.
+
+        Raises:
+            SurveyError: It cannot be listed.
+        """
+        raise NotImplementedError
+
+    def path(self, row: Row) -> Path:
+        """The file that an image is in. Names inside it play no part."""
+        return Path(self.root, row.file)
 
 
 class Items(Source):
@@ -134,9 +205,19 @@ class Items(Source):
     def __init__(self, items: Any) -> None:
         self._items = items
 
-    def names(self) -> list[str]:
+    def rows(self) -> list[Row]:
         """See `Source`."""
-        return [str(number) for number in range(len(self._items))]
+        return [Row(str(number)) for number in range(len(self._items))]
+
+    def beyond(self, rows: list[Row]) -> list[Row]:
+        """See `Source`."""
+        if len(self._items) < len(rows):
+            raise SurveyError(
+                f"The data set has {len(self._items)} items, and the survey was begun with "
+                f"{len(rows)}.",
+                remedy="Take another folder.",
+            )
+        return self.rows()[len(rows) :]
 
     def read(self, number: int, row: Row) -> Any:  # noqa: ARG002 - the number is the name
         """See `Source`."""
@@ -151,12 +232,11 @@ class Stream(Source):
     """
 
     kind = "iterable"
-    known = False
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
 
-    def names(self) -> list[str]:
+    def rows(self) -> list[Row]:
         """See `Source`; nothing is known of them."""
         return []
 
@@ -179,109 +259,27 @@ def image_in(item: Any) -> Any:
         item = item[name]
     elif isinstance(item, tuple | list) and item:
         item = item[0]
-    return item
+    return bytes_in(item) if isinstance(item, Mapping) and "bytes" in item else item
+
+
+def bytes_in(cell: Any) -> bytes:
+    """The file of an image in a cell of a table: bytes, or a mapping with them in "bytes".
+
+    Raises:
+        ImageError: There are none. A path in their place is not opened: whoever made the table
+            would choose which file is read.
+    """
+    data = cell.get("bytes") if isinstance(cell, Mapping) else cell
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    if isinstance(cell, Mapping) and cell.get("path"):
+        raise ImageError(
+            "The row holds the path of an image, and not the image itself.",
+            remedy="Survey the folder of the images, or save them into the table.",
+        )
+    raise ImageError("The row holds no image.")
 
 
 def is_input(found: Any) -> bool:
     """Whether it is a network's input as it is, not an image: a float tensor (C, H, W)."""
     return isinstance(found, Tensor) and found.is_floating_point() and found.dim() == 3
-
-
-def find_source(data: Any) -> Source:
-    """The source for what `survey` was given.
-
-    Raises:
-        SurveyError: It is no data, holds no image, or its order is not fixed.
-    """
-    if isinstance(data, str | os.PathLike):
-        return _at_path(Path(data).expanduser())
-    if isinstance(data, DataLoader):
-        return find_source(_ordered(data))
-    if isinstance(data, IterableDataset):
-        return Stream(data)
-    if isinstance(data, Sequence) and all(isinstance(one, str | os.PathLike) for one in data):
-        return _some(Files([os.fspath(one) for one in data], str(Path.cwd())), "The list of paths")
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping):
-        return _some(Items(data), f"The {type(data).__name__}")
-    if isinstance(data, Iterable) and not isinstance(data, Mapping | bytes):
-        return Stream(data)
-    raise SurveyError(
-        f"data is {type(data).__name__}; it must be a folder, a list or text file of paths, a "
-        "torch Dataset or DataLoader, or an iterable of images."
-    )
-
-
-def _some(source: Source, what: str) -> Source:
-    if not source.names():
-        raise SurveyError(f"{what} holds no image.{source.note and ' '}{source.note}")
-    return source
-
-
-def _ordered(loader: DataLoader[Any]) -> Any:
-    """The data set of a loader that goes through it in order."""
-    data = loader.dataset
-    plain = isinstance(loader.sampler, SequentialSampler) and type(loader.batch_sampler) in (
-        BatchSampler, type(None),
-    )  # fmt: skip
-    if not plain and not isinstance(data, IterableDataset):
-        sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else None
-        raise SurveyError(
-            f"The loader shuffles or samples ({type(sampler or loader.batch_sampler).__name__}), "
-            "so that a row would not always be the same image.",
-            remedy="Build it with shuffle=False, or give its data set.",
-        )
-    return data
-
-
-def _at_path(path: Path) -> Source:
-    what = repr(str(path))
-    if path.is_dir():
-        return _some(_in_folder(path), what)
-    try:
-        with path.open("rb") as file:
-            words = file_kind(file.read(4096), path.name).words
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SurveyError(f"{what} cannot be surveyed: {reason}.") from error
-    if words not in ("a text", "an empty file"):
-        raise SurveyError(
-            f"{what} is {words}; a survey takes a folder of images or a text file of paths."
-        )
-    text = os.fsdecode(path.read_bytes())
-    names = [line for line in text.splitlines() if line.strip()]
-    return _some(Files(names, str(path.parent.absolute())), what)
-
-
-def _in_folder(root: Path) -> Files:
-    """The images below a folder, by name; the folder that one lies in is its class."""
-    names: list[str] = []
-    others = 0
-    endings = set(_ENDINGS.split())
-    for name in _below(root, "", set()):
-        if os.path.splitext(name)[1].lower() in endings:  # noqa: PTH122 - many texts, no paths
-            names.append(name)
-        else:
-            others += 1
-    names.sort()
-    labels = [name.rpartition("/")[0] for name in names]
-    some = "1 file was" if others == 1 else f"{others} files were"
-    note = f"{some} left out, without an ending that images have." * bool(others)
-    return Files(names, str(root.absolute()), labels, note)
-
-
-def _below(folder: Path, prefix: str, above: set[tuple[int, int]]) -> Iterator[str]:
-    """Files below a folder, hidden ones left out; a link to a folder above is not followed."""
-    found = folder.stat()
-    place = (found.st_dev, found.st_ino)
-    if place in above:
-        return
-    above.add(place)
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                yield from _below(Path(entry.path), f"{prefix}{entry.name}/", above)
-            elif entry.is_file() or entry.is_symlink():
-                yield prefix + entry.name
-    above.discard(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ from hookviz.run import Run, failing_layer, loaded_model, run_model
 from hookviz.surveys._crops import CROPS, write_crops
 from hookviz.surveys._facts import ModelText, facts_of, model_from
 from hookviz.surveys._files import locked, read_facts, sync_folder
+from hookviz.surveys._find import find_source
 from hookviz.surveys._fold import summary_of, write_summary
 from hookviz.surveys._inputs import Batch, BatchMaker, Inputs, batches_of, digest_of, reason_of
 from hookviz.surveys._layout import Layout
@@ -40,12 +42,14 @@ from hookviz.surveys._plan import (
 )
 from hookviz.surveys._reader import Survey
 from hookviz.surveys._shards import ShardDone, ShardMaker, parts_of
-from hookviz.surveys._sources import Row, Source, Stream, find_source, image_in, is_input
+from hookviz.surveys._sources import Row, Source, Stream, image_in, is_input
+from hookviz.surveys._zarr_store import zarr_package
 from hookviz.version import __version__
 
 Keep = Literal["none", "pooled", "whole"]
 _KEEPS = ("none", "pooled", "whole")
 _DTYPES = (None, "float16", "float32")
+_STORES = ("safetensors", "zarr")
 _ENGINES = ("here", "ray")
 
 
@@ -80,6 +84,7 @@ def survey(
     *,
     keep: Keep = "none",
     dtype: Literal["float16", "float32"] | None = None,
+    store: Literal["safetensors", "zarr"] = "safetensors",
     top: int = 16,
     batch: int = 32,
     shard: int = 256,
@@ -90,6 +95,7 @@ def survey(
     part: str | None = None,
     bad_limit: float = 0.05,
     extend: bool = False,
+    column: str | None = None,
     weights: Any = "auto",
     device: str | torch.device | None = None,
     preprocess: Any = None,
@@ -111,16 +117,22 @@ def survey(
             "package.module:function", a function of yours that gives one of these. Runs in eval
             mode.
         data: A folder (the folder that an image lies in is its class), a list or a text file of
-            paths, a torch ``Dataset`` or ``DataLoader`` that does not shuffle, or an iterable. What
-            these give is an image (anything that `read_image` takes), or a float tensor (C, H, W),
-            the network's input as it is; in tuples the first entry, in mappings "image". A
-            loader's batches are not used. An iterable is gone through again when a survey goes
-            on, and its images have no crops.
+            paths; .tar files as WebDataset lays them out (class: ".cls") or .parquet files (extra
+            ``hookviz[survey]``): one, several, a folder of them, or a pattern such as
+            "data/train-*.tar"; a data set of Hugging Face's package, or a folder that it saved; a
+            torch ``Dataset`` or ``DataLoader`` that does not shuffle, or an iterable. What these
+            give is an image (anything that `read_image` takes), or a float tensor (C, H, W), the
+            network's input as it is; in tuples the first entry, in mappings "image". A loader's
+            batches are not used. An iterable is gone through again when a survey goes on, and its
+            images have no crops.
         layers: Names, globs, patterns, types or predicates, see `hookviz.capture.select_layers`.
         out: The survey's folder; made where it is missing.
         keep: Beside numbers and strongest images: "none"; "pooled", the mean of each channel over
             the places of each image; "whole", the tensors.
         dtype: Of what is kept: "float16", "float32", or None: as it is.
+        store: Of what is kept: "safetensors", in the shards' files; or "zarr" (extra
+            ``hookviz[survey]``), an array a shard and layer in zarr's format 3, compressed in
+            chunks of 32 images and 64 channels: much smaller for maps after a ReLU, and slower.
         top: How many of the strongest images of each channel are kept.
         batch: Images in a forward.
         shard: Images in a file, and what an interruption loses at most.
@@ -138,6 +150,8 @@ def survey(
             same folder, on any machine. Whoever ends last folds them.
         bad_limit: Largest share of images that cannot be read; beyond it the survey ends.
         extend: Whether images that are new in the data are added to a survey that exists.
+        column: Of parquet files and Hugging Face's data sets: the column of images, where there
+            are several.
         weights: Where ``model`` is a name, see `load_model`.
         device: Where to run; None leaves a given model where it is.
         preprocess: In place of the model's own.
@@ -168,16 +182,17 @@ def survey(
     asked = _Asked(
         _count("batch", batch), _count("shard", shard), _count("top", top),
         _choice("keep", keep, _KEEPS), _choice("dtype", dtype, _DTYPES),
+        _choice("store", store, _STORES),
         _part(part), _share(bad_limit), extend, progress, cancelled,
     )  # fmt: skip
     _choice("engine", engine, _ENGINES)
+    if store == "zarr":
+        zarr_package()
     own = model_from(model) if isinstance(model, str) else None
     function = str(model) if own is not None else None
-    loaded = loaded_model(model if own is None else own, weights, device)
-    if preprocess is not None:
-        loaded = replace(loaded, preprocess=preprocess)
+    loaded = loaded_model(model if own is None else own, weights, device, preprocess)
     names = list(dict.fromkeys(select_layers(loaded.module, layers).values()))
-    source = find_source(data)
+    source = find_source(data, column)
     if engine == "ray":
         _check_on_ray(loaded, function, source)
     if isinstance(source, Stream) and (asked.part or extend):
@@ -197,7 +212,7 @@ def survey(
                 from hookviz.surveys._on_ray import ShardJob, make_on_ray
 
                 text = ModelText.of(loaded, function)
-                job = ShardJob(str(folder.absolute()), source.root, text, workers)
+                job = ShardJob(str(folder.absolute()), source.kind, source.root, text, workers)
 
                 make_on_ray(plan, job, todo, address, _Watch(plan, asked), shard_timeout)
             elif todo:
@@ -215,6 +230,7 @@ class _Asked:
     top: int
     keep: str
     dtype: str | None
+    store: str
     part: tuple[int, int] | None
     bad_limit: float
     extend: bool
@@ -275,10 +291,10 @@ def _part(text: str | None) -> tuple[int, int] | None:
 
 def _check_on_ray(model: LoadedModel, function: str | None, source: Source) -> None:
     ModelText.of(model, function)
-    if source.kind != "files":
+    if not source.travels:
         raise SurveyError(
             f"Processes elsewhere cannot read from a {source.kind}.",
-            remedy="Give a folder, or a list or text file of paths.",
+            remedy="Give a folder, tar or parquet files, or a list or text file of paths.",
         )
 
 
@@ -307,7 +323,10 @@ def _writing(folder: Path, part: tuple[int, int] | None) -> Iterator[None]:
             # What a process left behind that was killed.
             for place in (folder, folder / "shards", folder / "failed"):
                 for left in place.glob(".hookviz-*.part"):
-                    left.unlink(missing_ok=True)
+                    if left.is_dir():
+                        shutil.rmtree(left)
+                    else:
+                        left.unlink(missing_ok=True)
         yield
 
 
@@ -318,11 +337,13 @@ def _begin(
     inputs = Inputs(model.preprocess, model.dtype)
     facts = facts_of(model, names, source.kind, inputs) | {
         "root": source.root,
-        "note": source.note,
+        "column": source.column,
+        "version": source.version,
         "batch": asked.batch,
         "shard": asked.shard,
         "keep": asked.keep,
         "dtype": asked.dtype,
+        "store": asked.store,
         "top": asked.top,
     }
     items = iter(source) if isinstance(source, Stream) else None
@@ -332,9 +353,11 @@ def _begin(
             rows = source.rows()
             number, found, items = _first_readable(source, rows, items, inputs)
             run = _try_out(model, inputs, found, names)
+            _check_stored(run, asked)
             size = run.input.tensor.shape[-2:]
             tensor = run.input.tensor[0].cpu()
             facts |= {
+                "note": source.note,
                 "input_image": number,
                 "input_shape": list(tensor.shape),
                 "input_sha256": digest_of(tensor),
@@ -365,6 +388,16 @@ def _begin(
                 return _Begun(plan, model, source, inputs, items)
             check_same(folder, there, {"input_sha256": digest_of(tensor)})
     return _Begun(plan, model, source, inputs, items)
+
+
+def _check_stored(run: Run, asked: _Asked) -> None:
+    if asked.store == "zarr" and asked.keep == "whole" and asked.dtype is None:
+        for one in run.activations:
+            if one.tensor.dtype == torch.bfloat16:
+                raise SurveyError(
+                    f"{one.label} gives bfloat16, which zarr does not have.",
+                    remedy="Take dtype='float32', which holds the same values.",
+                )
 
 
 def _read_or_none(source: Source, rows: list[Row], number: int) -> Any:

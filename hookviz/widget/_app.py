@@ -6,18 +6,21 @@ renders its traits, and the class in ``PANELS`` of _explorer.py. The page makes 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from hookviz.capture import Edit
+from hookviz.errors import HookvizError, RunCancelled
+from hookviz.explanation import Progress
 from hookviz.run import Run
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import MapGallery
 from hookviz.widget._part import Part
 from hookviz.widget._results import Results
-from hookviz.widget._worker import Task, Worker
+from hookviz.widget._worker import Cancelled, Task, Worker
 
 
 class App(Protocol):
@@ -72,6 +75,10 @@ class App(Protocol):
     def clear_problem(self) -> None: ...
 
 
+Work = Callable[[Progress, Cancelled], str]
+"""A long computation of a panel, see `Panel.compute`."""
+
+
 class Panel(Part):
     """A part of the app behind a tab beside the gallery: a widget with a page side of its own.
 
@@ -94,6 +101,45 @@ class Panel(Part):
         """Publishes what the page shows; called when model, results or the card in use changed."""
         raise NotImplementedError
 
+    def compute(self, title: str, unit: str, work: Work, *, field: str) -> bool:
+        """Starts a long computation as a job that says how far it is and how long the rest takes.
+
+        Args:
+            title: What is computed: "Grad-CAM".
+            unit: What its steps are: "channels".
+            work: Called on the app's thread with what is told of each step, and with what says
+                whether to end; gives the sentence that the job ends with. A `HookvizError` of it
+                is shown at a control.
+            field: That control, see `show_problem`.
+
+        Returns:
+            Whether it was started; False while another job is going.
+        """
+        app = self.app
+        told = app.progress(title, unit)
+
+        def progress(done: int, total: int, seconds: float) -> None:
+            told(done, total, f"({_time_text(seconds)} left)" if math.isfinite(seconds) else "")
+
+        def task(cancelled: Cancelled) -> None:
+            try:
+                said = work(progress, cancelled)
+            except RunCancelled:
+                raise  # the app says so
+            except HookvizError as error:
+                self.show_problem(error, field=field)
+                app.end(f"{title} failed.", "failed")
+            else:
+                app.end(said, "cancelled" if said.startswith("Cancelled") else "ok")
+
+        app.clear_problem()
+        self.alert = {}
+        return app.begin("running", f"{title} …", task)
+
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - for others
         """Waits until nothing of it is under way; False where that takes longer."""
         return True
+
+
+def _time_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -31,6 +31,7 @@ from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._cells import interactive_shell
 from hookviz.widget._earlier import EarlierImages
+from hookviz.widget._looks_for import LooksFor
 from hookviz.widget._painting import draw_card
 from hookviz.widget._part import Handlers
 from hookviz.widget._pointing import Shown, exact_text
@@ -69,6 +70,7 @@ class ChannelPage(Panel):
         places: Its strongest places, with what each sees.
         inputs: The input channels of the largest weights, and the layer whose channels they are.
         earlier: The same channel for the present and earlier images.
+        looks_for: What there is of a picture of what it looks for; see `LooksFor`.
         sent: What became of the last tensor sent to the notebook.
     """
 
@@ -82,6 +84,7 @@ class ChannelPage(Panel):
     inputs = traitlets.Dict().tag(sync=True)
     earlier: traitlets.List[Any] = traitlets.List().tag(sync=True)
     sent = traitlets.Dict().tag(sync=True)
+    looks_for = traitlets.Dict().tag(sync=True)
 
     def __init__(self, app: Any, **traits: Any) -> None:
         self._look: dict[str, Any] = {}
@@ -91,6 +94,7 @@ class ChannelPage(Panel):
         self._map: tuple[Any, ...] = ()
         self._rest: tuple[Any, ...] = ()
         self.images = EarlierImages()
+        self._looks = LooksFor(self)
         super().__init__(app, **traits)
 
     def refresh(self) -> None:
@@ -109,6 +113,7 @@ class ChannelPage(Panel):
         """Takes the panel away and lets go of what it held."""
         super().close()
         self.images.clear()
+        self._looks.clear()
         self._visible = False
         self._forget()
 
@@ -116,6 +121,7 @@ class ChannelPage(Panel):
         self._map = self._rest = ()
         self.images.forget_maps()
         self.shown, self.inputs, self.sent = {}, {}, {}
+        self._looks.show(None, 0)
         self.places, self.earlier = [], []
 
     # ── the map and its numbers
@@ -179,6 +185,7 @@ class ChannelPage(Panel):
                 for name, task in self._parts().items():
                     self.app.jobs.later(f"channel {name}", task)
             self.send({**message, "key": own.card.key, "channel": channel}, buffers=buffers)
+            self._looks.show(own, channel)
 
     @property
     def _style(self) -> dict[str, Any]:
@@ -385,6 +392,9 @@ class ChannelPage(Panel):
             "pin": self.app.pointing.pin,
             "gallery": self._show_in_gallery,
             "send": self._send_to_cell,
+            "visualize": self._looks.start,
+            "cancel": self.app.cancel,
+            "export": self._looks.export,
         }
 
 

@@ -590,7 +590,7 @@ def _channel_facts(
         return ", ".join(filter(None, (found.images[image].name, place_text(tuple(place)))))
 
     odd = ((statistics.nan, "NaN"), (statistics.posinf, "+Inf"), (statistics.neginf, "−Inf"))
-    files = found.facts["data"] == "files"
+    files = found.facts["data"] in ("files", "tar files", "parquet files")
     numbers = [
         ["Mean", value(statistics.mean[channel]), ""],
         ["Standard deviation", value(statistics.std[channel]), ""],

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import traitlets
 
-from hookviz.errors import HookvizError, RunCancelled
-from hookviz.explanation import Explanation, Method, explain, methods
-from hookviz.images import Picture
+from hookviz.errors import HookvizError, RenderError
+from hookviz.explanation import Explanation, Method, Progress, explain, methods
 from hookviz.models import LoadedModel
+from hookviz.run import Run, run_model
+from hookviz.widget import _attends
 from hookviz.widget._app import Panel
+from hookviz.widget._attends import Attends
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
 from hookviz.widget._worker import Cancelled
@@ -34,7 +36,8 @@ class ExplainImage(Panel):
         pinned: The pinned place as a target; "" for none.
         why_not: Why nothing can be explained now, in words; "" where something can.
         found: The last explanation: ``title``, ``targets``, ``seconds``, ``image``, whether it is
-            ``stale`` (of an earlier image), ``figures`` (label and notes of each), ``missing``.
+            ``stale`` (of an earlier image), ``figures`` (label and notes of each), ``missing``;
+            of attention also ``query``, see `Attends.public`.
     """
 
     title = "Explain"
@@ -51,22 +54,23 @@ class ExplainImage(Panel):
 
     def __init__(self, app: Any, **traits: Any) -> None:
         self._explanation: Explanation | None = None
+        self._attends: Attends | None = None
         self._look: dict[str, Any] = {}
         listed = [
             [m.name, m.title, m.paper, m.of_layers, m.targeted, _texts(m.options)]
             for m in methods()
         ]
+        listed.append([_attends.NAME, _attends.TITLE, _attends.PAPER, True, False, {}])
         super().__init__(app, methods=listed, **traits)
 
     def refresh(self) -> None:
         """See `Panel`."""
         with self.app.lock:
-            explained, model = self._explanation, self.app.model
-            if explained and (model is None or explained.model.module is not model.module):
-                self._explanation, self.found = None, {}
+            shown, model = self._shown, self.app.model
+            if shown and (model is None or shown.model.module is not model.module):
+                self._explanation, self._attends, self.found = None, None, {}
             elif self.found:
-                stale = explained is not None and explained.image is not self.app.image
-                self.found = {**self.found, "stale": stale}
+                self.found = {**self.found, "stale": self._is_stale()}
             pin = self.app.pin
             self.pinned = (
                 f"channel {pin['channel']} of {pin['key'].rpartition('#')[0]}"
@@ -74,12 +78,12 @@ class ExplainImage(Panel):
                 if pin
                 else ""
             )
-            self.why_not = self._why_not(self._chosen)
+            self.why_not = self._why_not(self._of_layers)
 
     def close(self) -> None:
         """Takes the panel away and lets go of what it held."""
         super().close()
-        self._explanation, self.found, self._look = None, {}, {}
+        self._explanation, self._attends, self.found, self._look = None, None, {}, {}
 
     @property
     def explanation(self) -> Explanation | None:
@@ -87,15 +91,29 @@ class ExplainImage(Panel):
         return self._explanation
 
     @property
+    def _shown(self) -> Explanation | Run | None:
+        """What the figures are of."""
+        return self._explanation if self._attends is None else self._attends.run
+
+    def _is_stale(self) -> bool:
+        shown = self._shown
+        edited = isinstance(shown, Run) and shown.edits != self.app.edits
+        return shown is not None and (shown.image is not self.app.image or edited)
+
+    @property
     def _chosen(self) -> Method:
         return next(m for m in methods() if m.name == self.method)
 
-    def _why_not(self, method: Method) -> str:
+    @property
+    def _of_layers(self) -> bool:
+        return self.method == _attends.NAME or self._chosen.of_layers
+
+    def _why_not(self, of_layers: bool) -> str:
         if self.app.model is None:
             return "Choose a model."
         if self.app.image is None:
             return "Choose an image."
-        if method.of_layers and not self.app.tree.selected:
+        if of_layers and not self.app.tree.selected:
             return "Tick the layers that are to be explained."
         return ""
 
@@ -103,18 +121,21 @@ class ExplainImage(Panel):
 
     def _choose(self, method: str) -> None:
         with self.app.lock:
-            if method not in [m.name for m in methods()]:
+            if method not in [m.name for m in methods()] + [_attends.NAME]:
                 raise HookvizError(f"There is no method {method!r:.80}.")
             self.method = method
             self.refresh()
 
     def _explain(self, options: dict[str, Any], target: str = "") -> None:
         """Starts an explanation; what does not suit is said at its field."""
-        app, method = self.app, self._chosen
-        app.clear_problem()
+        app = self.app
         self.alert = {}
-        if why_not := self._why_not(method):
+        if why_not := self._why_not(self._of_layers):
             raise HookvizError(why_not)
+        if self.method == _attends.NAME:
+            self._attend()
+            return
+        method = self._chosen
         try:
             settings = method.settings(
                 {name: _value(name, str(text)) for name, text in options.items() if text}
@@ -127,64 +148,112 @@ class ExplainImage(Panel):
         model, image = app.model, app.image
         how = app.image_input.preprocessing
 
-        def task(cancelled: Cancelled) -> None:
-            self._found(model, image, how, layers, wanted, method, settings, cancelled)
-
-        if app.begin("running", f"{method.title} …", task):
-            self.target = wanted
-
-    def _found(
-        self,
-        model: LoadedModel,
-        image: Picture,
-        how: Any,
-        layers: list[str] | None,
-        target: str,
-        method: Method,
-        settings: dict[str, Any],
-        cancelled: Cancelled,
-    ) -> None:
-        """Explains, on the app's thread."""
-        app = self.app
-        told = app.progress(method.title, "steps")
-
-        def progress(done: int, total: int, seconds: float) -> None:
-            left = f"({_time_text(seconds)} left)" if math.isfinite(seconds) else ""
-            told(done, total, left)
-
-        try:
+        def work(progress: Progress, cancelled: Cancelled) -> str:
             found = explain(
                 model,
                 image,
                 layers,
-                target=None if target in ("", _LIKELIEST) else target,
+                target=None if wanted in ("", _LIKELIEST) else wanted,
                 method=method.name,
                 preprocess=how,
                 progress=progress,
                 cancelled=cancelled,
                 **settings,
             )
-        except RunCancelled:
-            app.end("Cancelled.", "cancelled")
-            return
-        except HookvizError as error:
-            self.show_problem(error, field="target")
-            app.end(f"{method.title} failed.", "failed")
-            return
-        with app.lock:
-            if app.model is not model:
-                return
-            self._explanation = found
-            self._paint()
-            app.end(f"{method.title} took {found.seconds:.1f} s.")
+            with app.lock:
+                if app.model is model:
+                    self._explanation, self._attends = found, None
+                    self._paint()
+            return f"{method.title} took {found.seconds:.1f} s."
+
+        if self.compute(method.title, "steps", work, field="target"):
+            self.target = wanted
+
+    # ── attention
+
+    def _attend(self) -> None:
+        """Runs the model for the attention of the ticked layers and of all in them."""
+        app = self.app
+        model, image, layers = app.model, app.image, list(app.tree.selected)
+        how, edits = app.image_input.preprocessing, app.edits
+
+        def work(_progress: Progress, cancelled: Cancelled) -> str:
+            run = run_model(
+                model, image, layers, preprocess=how, edits=edits, attention=True,
+                cancelled=cancelled,
+            )  # fmt: skip
+            run = replace(
+                run, activations=tuple(a for a in run.activations if a.kind == "attention")
+            )
+            found = Attends(run)
+            with app.lock:
+                if app.model is model:
+                    before, self._attends, self._explanation = self._attends, found, None
+                    if before is not None:
+                        found.place, found.heads = before.place, before.heads
+                    self.send({"type": "photo"}, buffers=[found.photo()])
+                    self._paint()
+            count = len(found.records)
+            return f"The attention of {count} layer{'s' * (count > 1)} took {run.seconds:.1f} s."
+
+        self.compute(_attends.TITLE, "layers", work, field="target")
+
+    def _ask_query(self, y: float = -1.0, x: float = -1.0) -> None:
+        """Takes the patch at a place of the photo as the query; below 0 the class token."""
+        with self.app.lock:
+            if self._attends is not None:
+                self._attends.place = (y, x) if 0 <= y <= 1 and 0 <= x <= 1 else None
+                self.found = {**self.found, "query": self._attends.public()}
+                self._paint_soon()
+
+    def _choose_heads(self, heads: str) -> None:
+        with self.app.lock:
+            if heads not in ("each", "mean"):
+                raise HookvizError(f"The heads are shown each or as their mean, not {heads!r:.40}.")
+            if self._attends is not None:
+                self._attends.heads = "mean" if heads == "mean" else "each"
+                self._paint_soon()
+
+    def _paint_attention(self, attends: Attends, look: dict[str, Any]) -> None:
+        """Draws what each head looks at from the query."""
+        run, figures, pictures = attends.run, [], []
+        missing = {name: why for name, why in run.missing.items() if name not in run.layers}
+        for record in attends.records:
+            try:
+                drawing = attends.drawing(record, **look)
+            except RenderError as error:
+                missing[record.label] = error.message
+                continue
+            pictures.append(drawing.png_bytes())
+            figures.append({"label": record.label, "notes": [drawing.scale, *drawing.notes]})
+        edited = [f"edited: {'; '.join(map(str, run.edits))}"] if run.edits else []
+        self.found = {
+            "title": f"{_attends.TITLE} ({_attends.PAPER})",
+            "targets": edited,
+            "seconds": round(run.seconds, 2),
+            "image": run.image.name,
+            "stale": self._is_stale(),
+            "figures": figures,
+            "missing": [f"{name}: {why}" for name, why in missing.items()],
+            "query": attends.public(),
+        }
+        self.send({"type": "figures", "ratio": look.get("dpi", 100) / 100}, buffers=pictures)
+
+    # ── figures
+
+    def _paint_soon(self) -> None:
+        self.app.jobs.later("explanation", lambda _cancelled: self._paint())
 
     def _paint(self) -> None:
         """Draws the figures for the width and theme of the page, and states them."""
+        look = {**self._look, "width": min(_WIDEST, self._look.get("width", _WIDEST))}
+        if self._attends is not None:
+            self._paint_attention(self._attends, look)
+            return
         explained = self._explanation
         if explained is None:
             return
         figures, pictures = [], []
-        look = {**self._look, "width": min(_WIDEST, self._look.get("width", _WIDEST))}
         for record in explained.activations:
             drawing = explained.drawing(
                 record.layer or None, record.call, options=explained.options(**look)
@@ -199,7 +268,7 @@ class ExplainImage(Panel):
             ],
             "seconds": round(explained.seconds, 2),
             "image": explained.image.name,
-            "stale": explained.image is not self.app.image,
+            "stale": self._is_stale(),
             "figures": figures,
             "missing": [f"{name}: {why}" for name, why in explained.missing.items()],
         }
@@ -212,7 +281,9 @@ class ExplainImage(Panel):
             "dpi": 100.0 * ratio,
             "style": "dark" if style == "dark" else "light",
         }
-        self.app.jobs.later("explanation", lambda _cancelled: self._paint())
+        if self._attends is not None:
+            self.send({"type": "photo"}, buffers=[self._attends.photo()])
+        self._paint_soon()
 
     def _list_classes(self, search: str = "") -> None:
         """Tells the classes with a text in their name, the predicted ones first."""
@@ -224,15 +295,19 @@ class ExplainImage(Panel):
         self.send({"type": "classes", "search": search, "names": fit[:_CLASSES]})
 
     def _export(self, zipped: bool = True) -> None:
-        explained = self._explanation
-        if explained is None:
+        explained, attends = self._explanation, self._attends
+        options: dict[str, Any] = {"what": ("grids", "values", "input")}
+        if attends is not None:
+            records = attends.records
+            own = {a.label: attends.options(a, style="light") for a in records}
+            options |= {"options": next(iter(own.values())), "own_options": own}
+        elif explained is not None:
+            records = list(explained.activations)
+            options["options"] = explained.options(style="light")
+        else:
             raise HookvizError("There is no explanation to export.")
-        self.app.exporting.start_with(
-            explained,
-            list(explained.activations),
-            {"options": explained.options(style="light"), "what": ("grids", "values", "input")},
-            None if zipped else Path("hookviz_exports"),
-        )
+        target = None if zipped else Path("hookviz_exports")
+        self.app.exporting.start_with(self._shown, records, options, target)
 
     def handlers(self) -> Handlers:
         """What the page asks."""
@@ -243,6 +318,8 @@ class ExplainImage(Panel):
             "classes": self._list_classes,
             "look": self._take_look,
             "export": self._export,
+            "query": self._ask_query,
+            "heads": self._choose_heads,
         }
 
 
@@ -261,10 +338,6 @@ def _value(name: str, text: str) -> Any:
     if name == "channels" and plain == "all":
         return None
     return plain
-
-
-def _time_text(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _number(value: float) -> str:

@@ -13,7 +13,7 @@ from typing import IO, Any
 from hookviz._text import bytes_text
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError, RenderError
-from hookviz.explanation import Explanation
+from hookviz.explanation import Explanation, FeatureVisualization
 from hookviz.export import page_size, write_export, zip_export
 from hookviz.render import fitted, page_count
 from hookviz.run import Run
@@ -94,7 +94,7 @@ class Exporting:
 
     def start_with(
         self,
-        run: Run | Explanation,
+        run: Run | Explanation | FeatureVisualization,
         activations: list[Activation],
         options: dict[str, Any],
         target: Path | None,
@@ -178,7 +178,7 @@ class Exporting:
 
     def _export(
         self,
-        run: Run | Explanation,
+        run: Run | Explanation | FeatureVisualization,
         activations: list[Activation],
         options: dict[str, Any],
         target: Path | None,

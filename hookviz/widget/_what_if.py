@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import traitlets
 
 from hookviz.capture import Edit, edit, edit_from_json, select_layers
 from hookviz.errors import HookvizError, RunCancelled
-from hookviz.explanation import Sweep, effect_on, sweep, wanted_targets
+from hookviz.explanation import Progress, Sweep, effect_on, sweep, wanted_targets
 from hookviz.images import MAX_BYTES, Picture, read_image, sample_image, sample_images
 from hookviz.models import LoadedModel, classes_in, predictions
 from hookviz.render import parse_channels
@@ -368,40 +367,25 @@ class WhatIf(Panel, TakesFiles):
         app, target = self.app, self.target
         if self.why_not:
             raise HookvizError(self.why_not)
-        app.clear_problem()
-        self.alert = {}
         model, image, how = app.model, app.image, app.image_input.preprocessing
-        told = app.progress("Ranking", "channels")
 
-        def progress(done: int, total: int, seconds: float) -> None:
-            left = f"({seconds:.0f} s left)" if math.isfinite(seconds) else ""
-            told(done, total, left)
-
-        def task(cancelled: Cancelled) -> None:
-            try:
-                found = sweep(
-                    model,
-                    image,
-                    layer,
-                    target=target or None,
-                    preprocess=how,
-                    progress=progress,
-                    cancelled=cancelled,
-                )
-            except RunCancelled:
-                app.end("Cancelled.", "cancelled")
-                return
-            except HookvizError as error:
-                self.show_problem(error, field="target")
-                app.end("The channels were not ranked.", "failed")
-                return
+        def work(progress: Progress, cancelled: Cancelled) -> str:
+            found = sweep(
+                model,
+                image,
+                layer,
+                target=target or None,
+                preprocess=how,
+                progress=progress,
+                cancelled=cancelled,
+            )
             with app.lock:
                 if app.model is model:
                     self._sweep, self._of = found, (model, image)
                     self.ranking = {**_ranking(found), "stale": app.image is not image}
-            app.end(f"{len(found.order)} channels ranked.")
+            return f"{len(found.order)} channels ranked."
 
-        app.begin("running", f"Ranking the channels of {layer} …", task)
+        self.compute(f"Ranking the channels of {layer}", "channels", work, field="target")
 
     def _send_table(self) -> None:
         if self._sweep is None:

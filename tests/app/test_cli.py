@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import socket
@@ -12,11 +13,17 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
 from hookviz.cli import cli
+from hookviz.images import Preprocessing, sample_image
+from hookviz.models import load_model
+from hookviz.render import GridOptions
+from hookviz.run import run_model
 
 
 def hookviz(*arguments: object) -> Result:
@@ -350,3 +357,34 @@ def test_models_can_be_searched() -> None:
     names = [line.split()[0] for line in result.stdout.splitlines()[1:]]
     assert names == ["vgg11_bn", "vgg13_bn", "vgg16_bn", "vgg19_bn"]
     assert "hookviz models" in one_sentence(hookviz("models", "no such net"))
+
+
+def test_maps_writes_where_attention_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Attending(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = torch.nn.Conv2d(3, 8, 8, 8)
+            self.attend = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.patches(x).flatten(2).transpose(1, 2)
+            return self.attend(x, x, x)[0].mean(1)
+
+    model = load_model(Attending(), preprocess=Preprocessing.for_size(32))
+    monkeypatch.setattr("hookviz.cli._shared.load", lambda *_: model)
+    asked = ["maps", "chelsea.png", "-l", "attend", "-o", tmp_path]
+    done = hookviz(*asked, "--attention", "--query", "1,2", "--heads", "mean")
+    assert done.exit_code == 0, done.output
+    folder = Path(done.stdout.strip().splitlines()[-1])
+    pngs = [png for png in folder.glob("*.png") if "attention" in png.name]
+    run = run_model(model, sample_image("chelsea.png"), ["attend"], attention=True)
+    expected = run.drawing(
+        "attend", kind="attention",
+        options=GridOptions(query=(1, 2), heads="mean", overlay=True),
+    )  # fmt: skip
+    assert len(pngs) == 1
+    found = np.asarray(Image.open(pngs[0]).convert("RGB"))
+    wanted = np.asarray(Image.open(io.BytesIO(expected.png_bytes())).convert("RGB"))
+    assert np.array_equal(found, wanted)
+    assert "--attention" in one_sentence(hookviz(*asked, "--query", "1,2"))
+    assert "3,4" in one_sentence(hookviz(*asked, "--attention", "--query", "x"))

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hookviz.capture import Capture, list_layers, select_layers
-from hookviz.capture._leaves import describe, leaves
-from hookviz.capture._tree import resolve
+from hookviz.capture import Capture, leaves, list_layers, resolve, select_layers
+from hookviz.capture._leaves import describe
 from hookviz.errors import CaptureError, LayerError
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import hookviz
 from hookviz.errors import HookvizError, LayerError, RunCancelled
-from hookviz.explanation import BoxTarget, ChannelTarget, MaskTarget, methods
+from hookviz.explanation import BoxTarget, ChannelTarget, ExplainOptions, MaskTarget, methods
 
 CATEGORIES = ("tench", "tabby", "tiger cat", "crane", "crane")
 SIZE = hookviz.Preprocessing.for_size(32)
@@ -172,6 +172,8 @@ def test_a_quantised_layer_has_no_gradient(photo: Any) -> None:
     refused(photo, "'quant' is quantised", "floating point", model=model, layers="quant")
     refused(photo, "'quant' is quantised", "'scorecam'", model=model, layers="quant",
             method="ablationcam")  # fmt: skip
+    with pytest.raises(LayerError, match="is quantised"):
+        hookviz.sweep(model, photo, "quant")
     for method in ("eigencam", "scorecam"):
         assert bool(hookviz.explain(model, photo, "quant", method=method).map(signed=True).any())
 
@@ -253,3 +255,8 @@ def test_eigen_cam_says_that_it_has_no_target(photo: Any) -> None:
     assert found.targets == ()
     assert found.scores == ()
     assert any("whatever the target is" in note for note in found.drawing().notes)
+
+
+def test_the_typed_options_are_those_of_the_methods() -> None:
+    named = {name for method in methods() for name in method.options}
+    assert set(ExplainOptions.__annotations__) == named

@@ -109,7 +109,7 @@ def journey_name(request: pytest.FixtureRequest) -> str:
 def lab(
     page: Any, lab_server: LabServer, request: pytest.FixtureRequest, journey_name: str
 ) -> Iterator[Lab]:
-    """A driver on an empty page. At the end: no console error, and the kernel is gone."""
+    """A driver on an empty page. At the end: no console error, and nothing left in the kernel."""
     lab_server.forget_theme()  # of a journey that ended in the dark
     lab = Lab(page, lab_server, ARTEFACTS)
     yield lab
@@ -122,7 +122,7 @@ def lab(
             text = "\n".join([failed, "", "console:", *lab.console, "", "server:", server])
             (ARTEFACTS / f"{journey_name}_FAILED.log").write_text(text, encoding="utf-8")
     finally:
-        lab.shutdown()
+        lab.leave(keep_kernel=not failed)
     assert failed or errors == [], "errors in the browser's console"
 
 
@@ -147,8 +147,8 @@ def axe_source() -> str:
 def open_notebook(lab: Lab, journey_name: str) -> Callable[..., Lab]:
     """Open a new notebook of these cells and run them all."""
 
-    def open_notebook(*cells: str) -> Lab:
-        lab.open(f"{journey_name}.ipynb", list(cells))
+    def open_notebook(*cells: str, own_kernel: bool = False) -> Lab:
+        lab.open(f"{journey_name}.ipynb", list(cells), own_kernel=own_kernel)
         lab.run_all()
         return lab
 
@@ -159,8 +159,8 @@ def open_notebook(lab: Lab, journey_name: str) -> Callable[..., Lab]:
 def open_app(open_notebook: Callable[..., Lab]) -> Callable[..., tuple[Lab, App]]:
     """Open a notebook of these cells and wait for the app that its last cell shows."""
 
-    def open_app(*cells: str) -> tuple[Lab, App]:
-        lab = open_notebook(*cells)
+    def open_app(*cells: str, own_kernel: bool = False) -> tuple[Lab, App]:
+        lab = open_notebook(*cells, own_kernel=own_kernel)
         return lab, App(lab.page, lab.output(len(cells) - 1)).wait_ready()
 
     return open_app

@@ -86,9 +86,25 @@ RUN_PYTHON = """async code => {
     if (message.header.msg_type === 'stream') text += content.text;
     if (message.header.msg_type === 'error') text += content.traceback.join('\\n');
   };
-  const reply = await future.done;
+  const late = new Promise((_, reject) => setTimeout(
+    () => reject(new Error(`The kernel did not answer: ${code}`)), PATIENCE));
+  const reply = await Promise.race([future.done, late]);
   return {status: reply.content.status, text};
-}"""
+}""".replace("PATIENCE", str(PATIENCE_MS))
+
+# Leaves a kernel as it was at its start, but for what has been imported; says whether it is.
+CLEAN = """
+def _clean():
+    import gc, threading, ipywidgets
+    ipywidgets.Widget.close_all()
+    ours = [thread for thread in threading.enumerate() if "hookviz" in thread.name.lower()]
+    for thread in ours:
+        thread.join(5)
+    get_ipython().reset(new_session=True)
+    gc.collect()
+    print(not any(thread.is_alive() for thread in ours))
+_clean()
+"""
 
 AXE = """async selector => {
   const result = await axe.run({include: [selector]}, {resultTypes: ['violations']});
@@ -126,6 +142,7 @@ class Lab:
         self.console: list[str] = []
         self.frames = 0
         self.name = ""
+        self.own_kernel = True
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         page.on("console", self._on_console)
@@ -167,11 +184,20 @@ class Lab:
 
     # --- the notebook ---------------------------------------------------------------------
 
-    def open(self, name: str, cells: Sequence[str] | None = None) -> None:
-        """Open a notebook (written first if cells are given) and wait for its kernel."""
+    def open(
+        self, name: str, cells: Sequence[str] | None = None, *, own_kernel: bool = True
+    ) -> None:
+        """Open a notebook (written first if cells are given) and wait for its kernel.
+
+        Without a kernel of its own it may get that of the journey before: emptied, but with
+        torch and hookviz imported, which takes longer than most journeys.
+        """
         if cells is not None:
             write_notebook(self.server.root / name, cells)
         self.name = name
+        self.own_kernel = own_kernel
+        if not own_kernel:
+            self.server.hand_over(name)
         self.page.goto(self.server.notebook_url(name))
         self._await_opened()
 
@@ -306,8 +332,22 @@ class Lab:
         self.page.goto(self.server.notebook_url(self.name).replace("&reset", ""))
         self._await_opened()
 
+    def leave(self, *, keep_kernel: bool) -> None:
+        """At the end of a journey: keep its kernel, emptied, for the next one, or end it."""
+        clean = False
+        try:
+            if keep_kernel and not self.own_kernel:
+                clean = self.python(CLEAN).strip() == "True"
+        finally:
+            if clean:
+                self.server.kept = self.page.evaluate(
+                    "() => jupyterapp.shell.currentWidget.sessionContext.session.id"
+                )
+            else:
+                self.shutdown()
+
     def shutdown(self) -> None:
-        """End the kernel (at the end of a test), so that the next one has the machine."""
+        """End the kernel, so that the next journey has the machine."""
         self.page.evaluate(
             "async () => {"
             " const session = window.jupyterapp?.shell?.currentWidget?.sessionContext;"

@@ -8,6 +8,7 @@ temporary folder given, so a developer's own JupyterLab neither shapes a test no
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +195,15 @@ class Server:
 
 
 class LabServer(Server):
-    """JupyterLab with a token, on a free port, with its own settings."""
+    """JupyterLab with a token, on a free port, with its own settings.
+
+    Attributes:
+        kept: The id of the session whose kernel, with its imports, the next journey may take
+            over; "" for none.
+    """
 
     ready_line = "is running at:"
+    kept = ""
 
     def prepare(self) -> None:
         for name, values in LAB_SETTINGS.items():
@@ -222,6 +231,21 @@ class LabServer(Server):
 
     def notebook_url(self, name: str) -> str:
         return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
+
+    def hand_over(self, name: str) -> None:
+        """Give the kernel that was kept to a notebook which is about to be opened."""
+        session, self.kept = self.kept, ""
+        if not session:
+            return
+        request = urllib.request.Request(  # noqa: S310 - our own server
+            f"{self.url}/api/sessions/{session}",
+            json.dumps({"path": name, "name": name, "type": "notebook"}).encode(),
+            {"Authorization": f"token {self.token}", "Content-Type": "application/json"},
+            method="PATCH",
+        )
+        # Where the session has gone, JupyterLab starts a new one.
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(request, timeout=START_SECONDS).close()  # noqa: S310
 
     def end_kernels(self, page: Any) -> None:
         """End all kernels through the server's own interface."""

@@ -84,7 +84,7 @@ def test_files_by_drop_and_by_paste(
 
 
 def test_dark_theme_reload_restart_interrupt_save(open_notebook: Callable[..., Lab]) -> None:
-    lab = open_notebook("x = 41", "x + 1")
+    lab = open_notebook("x = 41", "x + 1", own_kernel=True)
     lab.theme("dark")
     dark = lab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     lab.theme("light")

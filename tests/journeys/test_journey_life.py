@@ -34,7 +34,7 @@ app"""
 def test_the_cell_run_again_gives_one_fresh_app(
     open_app: Callable[..., tuple[Lab, App]],
 ) -> None:
-    lab, app = open_app(MODEL, SHOW)
+    lab, app = open_app(MODEL, SHOW, own_kernel=True)
     app.expect_image("chelsea.png")
     app.run("features.0", "features.5")
     for _again in range(3):
@@ -54,7 +54,7 @@ def test_the_cell_run_again_gives_one_fresh_app(
 
 
 def test_clearing_the_output_ends_the_app(open_app: Callable[..., tuple[Lab, App]]) -> None:
-    lab, app = open_app(MODEL, SHOW)
+    lab, app = open_app(MODEL, SHOW, own_kernel=True)
     app.expect_image("chelsea.png")
     app.run("features.0", "features.5")
     lab.command("notebook:clear-cell-output")
@@ -66,7 +66,7 @@ def test_clearing_the_output_ends_the_app(open_app: Callable[..., tuple[Lab, App
 def test_reload_restart_save_and_reopen(
     open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
 ) -> None:
-    lab, app = open_app(MODEL, SHOW)
+    lab, app = open_app(MODEL, SHOW, own_kernel=True)
     empty = lab.save().stat().st_size
     app.browse(heavy_photo(tmp_path / "ten_megabytes.jpg", 10))
     app.expect_image("ten_megabytes.jpg")
@@ -126,6 +126,7 @@ def test_two_apps_on_one_model(open_app: Callable[..., tuple[Lab, App]]) -> None
         MODEL,
         'first = hookviz.explore(model, photo, ["features.0"], run=False)\nfirst',
         'second = hookviz.explore(model, other, ["features.2"], run=False)\nsecond',
+        own_kernel=True,
     )
     first = App(lab.page, lab.output(1)).wait_ready()
     second = App(lab.page, lab.output(2)).wait_ready()

@@ -84,7 +84,7 @@ def test_a_size_that_cannot_be_found_is_asked_for_where_the_forward_failed(
 def test_weights_that_cannot_be_had_lead_to_buttons_that_help(
     open_app: Callable[..., tuple[Lab, App]], tmp_path: Path
 ) -> None:
-    lab, app = open_app(OFFLINE)
+    lab, app = open_app(OFFLINE, own_kernel=True)
     app.expect_plain_words()
     app.button("Download the full model (528 MB)").click()
     alert = app.expect_alert("could not be downloaded", "vgg16")

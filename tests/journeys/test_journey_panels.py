@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -123,3 +124,70 @@ def test_what_if_by_keyboard_and_mouse_in_both_themes(
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     app.part("whatif-compare").click()
     expect(app.part("compare-verdict")).to_be_visible(timeout=60_000)
+
+
+ATTENDING = """
+import hookviz, torch
+from torch import nn
+from hookviz.images import Preprocessing
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 8, 8)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+        self.token, self.fc = nn.Parameter(torch.randn(1, 1, 8)), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        return self.fc(self.block(torch.cat([self.token.expand(len(x), -1, -1), x], 1))[:, 0])
+
+torch.manual_seed(0)
+model = hookviz.load_model(Attending(), preprocess=Preprocessing.for_size(64))
+app = hookviz.explore(model, hookviz.sample_image("chelsea.png"), ["patches", "block"], run=True)
+app
+"""
+
+
+def test_attention_over_the_photo_and_a_channels_picture_in_both_themes(
+    open_app: Callable[..., tuple[Lab, App]], axe_source: str
+) -> None:
+    lab, app = open_app(ATTENDING)
+    expect(app.card("patches")).to_be_visible()
+    app.part("tab-explain").click()
+    app.part("explain-method").select_option("attention")
+    app.part("explain").click()
+    expect(app.part("explain-query")).to_have_text("From the class token", timeout=60_000)
+    figure = app.part("explain-figures").locator("img")
+    expect(figure).to_have_count(1)
+    photo = app.part("explain-photo")
+    photo.click(position={"x": 10, "y": 100})
+    expect(app.part("explain-query")).to_contain_text("column 0 of 8 × 8")
+    photo.focus()
+    lab.page.keyboard.press("ArrowRight")
+    expect(app.part("explain-query")).to_contain_text("column 1 of 8 × 8")
+    app.part("explain-heads").select_option("mean")
+    expect(figure).to_have_attribute("alt", re.compile("mean of 2 heads"))
+    lab.screenshot("panel_attention")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    lab.theme("dark")
+    lab.screenshot("panel_attention_dark")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    # A channel's picture, begun by keyboard.
+    app.part("tab-gallery").click()
+    app.card("patches").locator('[data-hv="grid"]').focus()
+    lab.page.keyboard.press("c")
+    expect(app.part("channel-title")).to_contain_text("patches")
+    app.part("channel-size").fill("64")
+    app.part("channel-steps").fill("40")
+    lab.page.keyboard.press("Enter")
+    expect(app.part("channel-looks-done")).to_contain_text("40 steps", timeout=60_000)
+    picture = app.part("channel-looks-picture")
+    assert picture.evaluate("img => [img.naturalWidth, img.naturalHeight]") == [64, 64]
+    expect(app.part("channel-looks-values").locator("tbody tr")).to_have_count(2)
+    picture.scroll_into_view_if_needed()
+    lab.screenshot("panel_looks_for_dark")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    lab.theme("light")
+    lab.screenshot("panel_looks_for")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []

@@ -21,7 +21,7 @@ KEPT = """() => Object.keys(localStorage).some(key => key.startsWith('hookviz:ch
 def test_the_former_choices_are_offered_after_a_restart(
     open_app: Callable[..., tuple[Lab, App]], axe_source: str
 ) -> None:
-    lab, app = open_app(READY)
+    lab, app = open_app(READY, own_kernel=True)
     app.sample("coffee")
     app.find_and_tick("features.28")
     app.run("features.28")

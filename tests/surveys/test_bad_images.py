@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import struct
@@ -216,6 +217,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(begin: Begin, photos: Path, tmp_path: Path, small_disk: Path) -> None:
+    if importlib.util.find_spec("zarr") is not None:
+        out = small_disk / "zarr"
+        with pytest.raises(SurveyError, match="the disk is full"):
+            begin(photos, out, keep="whole", store="zarr")
+        assert not list(out.rglob("*.part"))
+        assert not hookviz.open_survey(out).complete
+        shutil.rmtree(out)
     out = small_disk / "out"
     with pytest.raises(SurveyError, match="the disk is full"):
         begin(photos, out, keep="whole")

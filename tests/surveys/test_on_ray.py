@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def kill_an_actor(progress):
             killed.append(number)
             os.kill(number, signal.SIGKILL)
 if __name__ == "__main__":
-    data, out, how = sys.argv[1:]
+    data, out, how, *tar = sys.argv[1:]
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     killed = []
@@ -68,8 +69,10 @@ if __name__ == "__main__":
         import ray
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
         options |= {"engine": "ray", "progress": kill_an_actor if how == "kill" else None}
-    found = hookviz.survey("own_net:net", data, ["0", "2"], out, **options)
-    assert found.complete
+    for at in (data, *tar):
+        found = hookviz.survey("own_net:net", at, ["0", "2"], out, **options)
+        assert found.complete
+        out += "-tar"
     print("killed", len(killed))
 """
 
@@ -85,6 +88,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(scripts: Path, *arguments: object) -> subprocess.Popen[str]:
     path = os.pathsep.join((str(scripts), *filter(None, sys.path)))
     environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_raylet_start_wait_time_s"] = "120"  # where the machine is busy
     command = [sys.executable, str(scripts / "run.py"), *map(str, arguments)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -101,7 +105,10 @@ def finished(process: subprocess.Popen[str]) -> str:
 def test_ray_with_a_killed_actor_and_a_killed_driver(
     scripts: Path, photos: Path, tmp_path: Path
 ) -> None:
-    finished(start(scripts, photos, tmp_path / "here", "here"))
+    with tarfile.open(tmp_path / "few.tar", "w") as tar:
+        for at, path in enumerate(sorted(photos.rglob("*.png"))[:5]):
+            tar.add(path, f"{at}.png")
+    finished(start(scripts, photos, tmp_path / "here", "here", tmp_path / "few.tar"))
     expected = digest(tmp_path / "here")
     driver = start(scripts, photos, tmp_path / "ray", "ray")
     while driver.poll() is None and not list((tmp_path / "ray").glob("shards/*.safetensors")):
@@ -109,8 +116,10 @@ def test_ray_with_a_killed_actor_and_a_killed_driver(
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     assert not hookviz.open_survey(tmp_path / "ray").complete
-    assert "killed 1" in finished(start(scripts, photos, tmp_path / "ray", "kill"))
+    again = start(scripts, photos, tmp_path / "ray", "kill", tmp_path / "few.tar")
+    assert "killed 1" in finished(again)
     assert digest(tmp_path / "ray") == expected
+    assert digest(tmp_path / "ray-tar") == digest(tmp_path / "here-tar")
 
 
 @needs_ray

@@ -156,6 +156,37 @@ def test_pooled_is_the_mean_over_the_places(
     assert torch.equal(half.tensor("conv"), pooled.tensor("conv").half())
 
 
+def test_a_thousand_images_against_numpy(begin: Begin, tmp_path: Path) -> None:
+    images = torch.rand(1000, 3, 8, 8, generator=torch.Generator().manual_seed(0)) - 0.5
+    images[500:520] = images[:20]  # equal values, which the number of the image orders
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        net = nn.Sequential(nn.Conv2d(3, 7, 3), nn.ReLU())
+    data = torch.utils.data.TensorDataset(images)
+    options: Any = {"batch": 50, "shard": 250, "top": 30, "keep": "whole", "layers": ["1"]}
+    found = begin(data, tmp_path, model=net, **options)
+    kept = found.tensor("1")
+    with torch.no_grad():
+        torch.testing.assert_close(kept, net(images))
+    values = kept.numpy().astype(np.float64)
+    by_channel = values.transpose(1, 0, 2, 3).reshape(7, -1)
+    numbers = found.statistics("1")
+    assert numbers.images == 1000
+    np.testing.assert_allclose(numbers.mean, by_channel.mean(1), rtol=1e-6)
+    np.testing.assert_allclose(numbers.std, by_channel.std(1), rtol=1e-6)
+    np.testing.assert_array_equal(numbers.max, by_channel.max(1))
+    np.testing.assert_array_equal(numbers.zeros, (by_channel == 0).sum(1))
+    most = values.max((2, 3))
+    ties = 0
+    for channel in range(7):
+        order = np.lexsort((np.arange(1000), -most[:, channel]))[:30]
+        hits = found.top("1", channel)
+        assert [hit.image for hit in hits] == order.tolist()
+        assert [hit.value for hit in hits] == most[order, channel].tolist()
+        ties += 30 - len({hit.value for hit in hits})
+    assert ties
+
+
 def of(values: np.ndarray, images: np.ndarray, top: int) -> Tally:
     tally = Tally.empty(values.shape[1], top)
     tally.add(torch.from_numpy(values), images)

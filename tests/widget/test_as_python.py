@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,15 +87,14 @@ def opened() -> Iterator[Callable[..., Explorer]]:
 
 
 @pytest.fixture
-def same(tmp_path: Path) -> Callable[..., str]:
+def same(tmp_path: Path, fresh_python: Any) -> Callable[..., str]:
     """Runs the app's cell in a fresh process and compares every figure."""
 
     def same(app: Explorer, before: str = "") -> str:
         text = app.as_python()
         (tmp_path / "cell.py").write_text(text, "utf-8")
         (tmp_path / "before.py").write_text(before, "utf-8")
-        command = [sys.executable, "-c", DUMP, "before.py", "cell.py"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        done = fresh_python.run(DUMP, "before.py", "cell.py", cwd=tmp_path)
         assert done.returncode == 0, f"{text}\n{done.stderr}"
         labels = (tmp_path / "labels.txt").read_text("utf-8").split("\n")
         assert labels == list(app.figures)

@@ -18,12 +18,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from PIL import Image
 from torch import Tensor, nn
 
+import hookviz
 from hookviz import sample_image
 from hookviz.images import Preprocessing
 from hookviz.models import LoadedModel
 from hookviz.widget import Explorer, explore
 from hookviz.widget import _earlier as earlier
 from hookviz.widget import _kept_runs as kept_runs
+from hookviz.widget import _looks_for as looks_for
 from hookviz.widget._channel_page import ChannelPage
 
 
@@ -414,3 +416,66 @@ def test_without_a_notebook_one_sentence_says_so(
     assert found.sent["state"] == "refused"
     assert "no notebook" in found.sent["text"]
     assert not InteractiveShell.initialized()
+
+
+def test_what_a_channel_looks_for_is_made_kept_and_exported(app: Explorer, make_page: Any) -> None:
+    panel = next(part for part in app.parts if isinstance(part, ChannelPage))
+    page = make_page(panel)
+    app.pointing.open("conv#1", 2)
+    page.say("look", width=600)
+    assert app.wait(30)
+    assert panel.looks_for == {"state": "none", "why_not": ""}
+    page.say("visualize", size=16, steps=3, seed=5)
+    assert app.wait(30)
+    expected = hookviz.feature_visualization(app.model, "conv", 2, size=16, steps=3, seed=5)
+    shown = panel.looks_for
+    assert shown["state"] == "done"
+    assert shown["title"] == "channel 2 of conv"
+    assert shown["clean"] == f"{expected.activation:.4g}".replace("-", "−")
+    assert shown["robust"] == f"{expected.robust[0]:.4g}".replace("-", "−")
+    message, (png,) = page.last("looks-for")
+    assert (message["key"], message["channel"]) == ("conv#1", 2)
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(png))), expected.array)
+    # Another channel has none; another photo and a run that goes away leave it.
+    page.say("step", by=1)
+    assert app.wait(30)
+    assert panel.looks_for["state"] == "none"
+    app.image = sample_image("coffee.png")
+    run(app, "conv", "relu")
+    page.say("step", by=-1)
+    assert app.wait(30)
+    assert panel.looks_for["title"] == "channel 2 of conv"
+    app_page = make_page(app)
+    page.say("export")
+    assert app.wait(30)
+    assert app_page.last("file-ready")[0]["size"] > 0
+    page.say("visualize", size=4, steps=3, seed=5)
+    assert app.wait(30)
+    assert panel.alert["field"] == "looks-for"
+    assert panel.looks_for["state"] == "done"
+
+
+def test_a_cancelled_picture_stays_as_far_as_it_is(
+    app: Explorer, make_page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = next(part for part in app.parts if isinstance(part, ChannelPage))
+    page = make_page(panel)
+    app.pointing.open("conv#1", 0)
+    page.say("look", width=600)
+    assert app.wait(30)
+    monkeypatch.setattr(looks_for, "_INTERVAL", 0.0)
+    states = []
+
+    def note(change: Any) -> None:
+        states.append(change["new"])
+        if change["new"].get("step", 0) >= 2:
+            page.say("cancel")
+
+    panel.observe(note, "looks_for")
+    page.say("visualize", size=16, steps=1000)
+    assert app.wait(30)
+    panel.unobserve(note, "looks_for")
+    assert [s["step"] for s in states if s.get("state") == "working"][:3] == [0, 1, 2]
+    assert panel.looks_for["state"] == "done"
+    assert "(cancelled)" in panel.looks_for["note"]
+    assert app.status["outcome"] == "cancelled"

@@ -15,6 +15,7 @@ import hookviz
 from hookviz import sample_image
 from hookviz.images import Preprocessing
 from hookviz.models import LoadedModel
+from hookviz.render import GridOptions
 from hookviz.widget import Explorer, explore
 
 
@@ -164,3 +165,90 @@ def test_the_export_is_a_zip_that_holds_the_figure(ready: Any, make_page: Any) -
     page.say("export", zipped=True)
     assert app.wait(60)
     assert app_page.last("file-ready")[0]["name"].endswith(".zip")
+
+
+class Attending(nn.Module):
+    """A class token and 4 × 4 patches of 8 pixels, which attend to each other twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 8, 8)
+        self.first = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+        self.second = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
+        self.token = nn.Parameter(torch.randn(1, 1, 8))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        return self.fc(self.second(self.first(x))[:, 0])
+
+
+@pytest.fixture
+def attending(make_page: Any) -> Iterator[tuple[Explorer, Any, Any]]:
+    torch.manual_seed(0)
+    model = LoadedModel(
+        Attending(), "net", "as passed in", True, preprocess=Preprocessing.for_size(32),
+        passed_in=True,
+    )  # fmt: skip
+    app = explore(model, sample_image(), ["first", "second"], run=False)
+    panel = next(part for part in app.parts if type(part).__name__ == "ExplainImage")
+    page = make_page(panel)
+    page.say("look", width=600, ratio=1, style="light")
+    page.say("method", method="attention")
+    yield app, panel, page
+    app.close()
+
+
+def test_attention_from_the_class_token_and_from_a_patch_of_the_photo(attending: Any) -> None:
+    app, panel, page = attending
+    page.say("explain", target="", options={})
+    assert app.wait(30)
+    assert (panel.alert, app.alert) == ({}, {})
+    run = hookviz.feature_maps(app.model, sample_image(), ["first", "second"], attention=True)
+    layers = [a.layer for a in run.activations if a.kind == "attention"]
+    assert [f["label"].partition(":")[0] for f in panel.found["figures"]] == [
+        run.select(layer, kind="attention").label for layer in layers
+    ]
+    assert panel.found["query"] == {
+        "rows": 4, "cols": 4, "y": -1, "x": -1, "class": True, "heads": "each",
+    }  # fmt: skip
+    assert page.last("photo")[1][0]
+
+    def shown() -> list[bytes]:
+        return [bytes(b) for b in page.last("figures")[1]]
+
+    def expected(**options: Any) -> list[bytes]:
+        return [
+            run.drawing(
+                layer, kind="attention",
+                options=GridOptions(
+                    width=520, dpi=100.0, style="light", overlay=True, **options
+                ),
+            ).png_bytes()
+            for layer in layers
+        ]  # fmt: skip
+
+    assert shown() == expected(query="class")
+    page.say("query", y=0.9, x=0.4)
+    assert app.wait(30)
+    assert (panel.found["query"]["y"], panel.found["query"]["x"]) == (3, 1)
+    assert shown() == expected(query=(3, 1))
+    page.say("heads", heads="mean")
+    assert app.wait(30)
+    assert shown() == expected(query=(3, 1), heads="mean")
+    page.say("query")
+    assert app.wait(30)
+    assert shown() == expected(query="class", heads="mean")
+    app.image = sample_image("coffee.png")
+    assert panel.found["stale"] is True
+
+
+def test_layers_without_attention_are_named(ready: Any) -> None:
+    app, panel, page = ready
+    page.say("method", method="attention")
+    page.say("explain", target="", options={})
+    assert app.wait(30)
+    assert "attention" in panel.alert["message"]
+    assert app.status["outcome"] == "failed"
+    assert panel.found == {}

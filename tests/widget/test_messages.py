@@ -203,7 +203,9 @@ MESSAGES = {
         message("current", key=KEYS),
     ),
     EXPLAIN: st.one_of(
-        message("method", method=st.sampled_from(["eigencam", "layercam", "saliency", "voodoo"])),
+        message("method", method=st.sampled_from(["eigencam", "attention", "saliency", "voodoo"])),
+        message("query", y=st.one_of(st.just(0.5), JSON), x=st.one_of(st.just(2.0), JSON)),
+        message("heads", heads=st.sampled_from(["each", "mean", "none"])),
         message("method", method=JSON),
         message(
             "explain",
@@ -223,7 +225,7 @@ MESSAGES = {
             place=TEXTS,
             heads=st.sampled_from(["", "", "0"]),
             factor=JSON,
-            sample=st.sampled_from(["coffee.png", "../x"]),
+            image=st.sampled_from(["coffee.png", "../x"]),
         ),
         message("switch", index=st.integers(-1, 3), on=st.one_of(st.booleans(), JSON)),
         message("factor", index=st.integers(-1, 3), factor=JSON),
@@ -234,6 +236,9 @@ MESSAGES = {
         message("compare"),
         message("rank", layer=st.sampled_from(["conv", "head", "none"])),
         message("table"),
+        message("run-edited", on=st.one_of(st.booleans(), JSON)),
+        message("upload-start", id=TEXTS, name=TEXTS, size=JSON),
+        message("upload-piece", id=TEXTS, offset=JSON),
     ),
     DATA_SET: st.one_of(
         message("open", folder=st.one_of(FOLDERS, JSON)),
@@ -262,6 +267,11 @@ MESSAGES = {
         message("pin", key=KEYS, channel=JSON, y=st.integers(-1, 12), x=st.integers(-1, 12)),
         message("gallery"),
         message("send", name=TEXTS, again=JSON),
+        message(
+            "visualize", size=st.sampled_from([0, 7, 8, 10**9]), steps=st.integers(-1, 2), seed=JSON
+        ),
+        message("export"),
+        message("cancel"),
     ),
     COMPARE: st.one_of(
         message("look", width=st.sampled_from([200, 300, 10**9, "wide"]), ratio=JSON),

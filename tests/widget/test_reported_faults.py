@@ -243,7 +243,8 @@ def test_a_run_draws_each_card_once(
     for count in (1, 2):
         app.image = png(40 * count)
         run(app)
-        time.sleep(2.6)
+        until(lambda count=count: len(drawn) >= len(labels) * count)
+        time.sleep(0.2)
         assert sorted(drawn) == sorted(labels * count)
     assert list(app.figures) == labels
     assert app.figures == app.figures

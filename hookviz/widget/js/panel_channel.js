@@ -1,11 +1,11 @@
 // @ts-check
 // The panel "Channel": one channel's map large, its numbers, where it answers most, what it reads.
-// Reads the traits shown, places, inputs, earlier, sent; pictures arrive by message. What the
+// Reads the traits shown, places, inputs, earlier, sent, looks_for; pictures arrive by message. What the
 // pointer is on is found and asked for by pointing.js, which takes this map for one of the maps.
 import "./panel_channel.css";
 import { histogram } from "./histogram.js";
-import { button, Cleanup, debounce, focused, h, icon, isDark, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
-import { answerText, fieldText, shownNumber } from "./wording.js";
+import { button, Cleanup, debounce, focused, h, icon, isDark, isOff, labelled, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
+import { answerText, fieldText, sentence, shownNumber } from "./wording.js";
 import { moved, same, showing, wheeled, WHOLE, zoomed } from "./zoom.js";
 
 /** Pixels of the page that one activation gets at most. */
@@ -151,6 +151,68 @@ function histogramView(model) {
   };
 }
 
+/** The picture that the channel answers to. @param {Cleanup} cleanup @param {import("./kit.js").Model} model */
+function looksForView(cleanup, model) {
+  const number = (/** @type {string} */ name, /** @type {string} */ label, /** @type {Record<string, string>} */ props) =>
+    h("input", { hv: `channel-${name}`, class: "hv-input hv-page", type: "number", "aria-label": label, ...props });
+  const size = number("size", "Size in pixels", { min: "8", max: "512", placeholder: "auto" });
+  const steps = number("steps", "Steps", { min: "1", max: "4096", value: "128" });
+  const seed = number("seed", "Seed", { min: "0", value: "0" });
+  const go = button("channel-looks", () => model.send({ type: "visualize", size: whole(size, 0), steps: whole(steps, 128), seed: whole(seed, 0) }), {}, "What does it look for?");
+  const stop = button("channel-looks-cancel", () => model.send({ type: "cancel" }), { class: "hv-button", title: "The picture so far stays" }, "Cancel");
+  const save = button("channel-looks-export", () => model.send({ type: "export" }), {}, icon("export"), "Export as zip");
+  const problem = h("p", { hv: "channel-looks-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const fill = h("span", { class: "hv-bar-fill" });
+  const bar = h("div", { hv: "channel-looks-bar", class: "hv-bar", role: "progressbar", "aria-label": "Steps of the picture", hidden: true, "aria-valuemin": "0" }, fill);
+  const said = h("p", { class: "hv-note hv-dim" });
+  const img = h("img", { hv: "channel-looks-picture", class: "hv-channel-looks-picture", alt: "", hidden: true });
+  const values = h("table", { hv: "channel-looks-values", class: "hv-channel-numbers hv-channel-looks-values", hidden: true });
+  const done = h("p", { hv: "channel-looks-done", class: "hv-note", role: "status" });
+  const beside = h("div", { class: "hv-channel-right" }, said, values, done, save);
+  const box = h("div", {}, h("h5", {}, "What it looks for ", h("span", { class: "hv-dim" }, "a picture made so that the channel answers strongly to it; it is of no photo")),
+    h("div", { class: "hv-actions" }, go, labelled("Size", size), labelled("Steps", steps), labelled("Seed", seed), stop), problem, bar,
+    h("div", { class: "hv-channel-top" }, img, beside));
+  for (const input of [size, steps, seed]) {
+    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== "Enter") return;
+      event.stopPropagation();
+      if (!isOff(go)) go.click();
+    });
+  }
+  cleanup.follow(model, ["looks_for"], () => {
+    const { state = "none", why_not: why = "", step = 0, steps: of = 0, title, clean, robust, note, value } = model.get("looks_for") ?? {};
+    const working = state === "working";
+    if (!working && focused(box) === stop) go.focus({ preventScroll: true });
+    setOff(go, Boolean(why) || working || state === "busy");
+    stop.hidden = !working;
+    bar.hidden = !working;
+    bar.setAttribute("aria-valuemax", String(of));
+    bar.setAttribute("aria-valuenow", String(step));
+    fill.style.width = `${of ? (100 * step) / of : 0}%`;
+    setText(said, why || (working ? `Step ${step} of ${of}${value ? `: ${value}` : ""}` : state === "busy" ? "Another channel's picture is being made." : ""));
+    const has = Boolean(title) && !working;
+    values.hidden = save.hidden = !has;
+    if (has) values.replaceChildren(h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Seen"), h("th", { scope: "col" }, "Mean value"))), h("tbody", {},
+      ...[["as it is", clean], ["under small moves (8 fresh ones)", robust]].map(([name, text]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text)))));
+    setText(done, has ? `${title}: ${note}` : "");
+    img.alt = has ? `What ${title} looks for` : working ? "The picture so far" : "";
+    if (state === "none" || (state === "busy" && !title)) showBytes(img, null);
+  });
+  cleanup.follow(model, ["alert"], () => {
+    const alert = model.get("alert") ?? {};
+    problem.hidden = !alert.message;
+    setText(problem, alert.message ? sentence(alert) : "");
+  });
+  cleanup.add(() => showBytes(img, null));
+  return { box, img };
+}
+
+/** @param {HTMLInputElement} input @param {number} otherwise */
+function whole(input, otherwise) {
+  const number = Math.round(Number(input.value));
+  return input.value !== "" && Number.isFinite(number) ? number : otherwise;
+}
+
 /** Puts a channel's tensor into the notebook. @param {Cleanup} cleanup @param {import("./kit.js").Model} model */
 function sender(cleanup, model) {
   const name = textInput("channel-name", "Name of the variable", { class: "hv-input hv-channel-name", maxlength: "100" });
@@ -178,6 +240,7 @@ export function renderChannel({ model, el }) {
   const view = mapView(cleanup, model);
   const histogram = histogramView(model);
   const notebook = sender(cleanup, model);
+  const looks = looksForView(cleanup, model);
   const empty = h("p", { class: "hv-dim" }, "Double-click a map, or press c on it, to see its channel here.");
   const title = h("h4", { hv: "channel-title" });
   const stale = h("span", { class: "hv-badge hv-warn", title: "From an earlier image, model or preprocessing. Run again." }, "stale");
@@ -208,7 +271,7 @@ export function renderChannel({ model, el }) {
   const earlierBox = h("div", {}, h("h5", {}, "This channel for earlier images ", h("span", { class: "hv-dim" }, "on one scale, computed again")), earlier, earlierNote);
   const body = h("div", { class: "hv-channel-body" },
     h("div", { class: "hv-channel-top" }, view.box, h("div", { class: "hv-channel-right" }, numbers, histogram.box, notebook.box)),
-    placesBox, inputsBox, earlierBox);
+    placesBox, looks.box, inputsBox, earlierBox);
   const root = h("section", { hv: "channel", class: "hv hv-part hv-channel", "aria-label": "Channel" }, empty, head, body);
 
   cleanup.follow(model, ["shown"], () => {
@@ -291,6 +354,7 @@ export function renderChannel({ model, el }) {
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
     if (message.channel !== model.get("shown")?.channel) return;
     if (message.type === "map") view.paint(message, buffers);
+    else if (message.type === "looks-for") showBytes(looks.img, buffers[0] ?? null);
     else if (message.type === "crops") paintAll(places, buffers);
     else if (message.type === "filters") {
       showBytes(filters, buffers[0] ?? null);

@@ -19,6 +19,50 @@ const OPTIONS = {
   stride: ["Stride", "pixels; empty to choose"],
 };
 
+/** From where attention looks: the class token, or the patch pointed at on the photo. @param {Cleanup} cleanup @param {import("./kit.js").Model} model */
+function queryView(cleanup, model) {
+  const photo = h("img", { hv: "explain-photo", class: "hv-explain-photo", tabindex: "0", alt: "" });
+  const mark = h("span", { hv: "explain-mark", class: "hv-explain-mark", hidden: true });
+  const frame = h("span", { class: "hv-explain-frame" }, photo, mark);
+  const token = button("explain-class", () => model.send({ type: "query" }), {}, "Class token");
+  const heads = select("explain-heads", "Heads", [["each", "each"], ["mean", "their mean"]], (value) => model.send({ type: "heads", heads: value }));
+  const said = h("p", { hv: "explain-query", class: "hv-note", role: "status" });
+  const box = h("div", { class: "hv-explain-query", hidden: true }, frame, h("div", { class: "hv-explain-side" }, said, token, labelled("Heads", heads),
+    h("p", { class: "hv-note hv-dim" }, "Point at the photo, or use the arrow keys on it: a patch there looks at the others.")));
+  const now = () => (model.get("found") ?? {}).query ?? {};
+  const ask = (/** @type {number} */ y, /** @type {number} */ x) => model.send({ type: "query", y: Math.min(1, Math.max(0, y)), x: Math.min(1, Math.max(0, x)) });
+  photo.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+    const at = photo.getBoundingClientRect();
+    ask((event.clientY - at.top) / (at.height || 1), (event.clientX - at.left) / (at.width || 1));
+  });
+  photo.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const { rows, cols, y, x } = now();
+    if (!step || !rows || event.ctrlKey || event.metaKey || event.altKey) return;
+    const [row, column] = y < 0 ? [rows >> 1, cols >> 1] : [y + step[0], x + step[1]];
+    ask((Math.min(rows - 1, Math.max(0, row)) + 0.5) / rows, (Math.min(cols - 1, Math.max(0, column)) + 0.5) / cols);
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  cleanup.follow(model, ["found"], () => {
+    const { rows, cols, y, x, heads: which, class: there } = now();
+    box.hidden = !rows;
+    if (!rows) return;
+    token.hidden = !there;
+    setOff(token, y < 0);
+    heads.value = which;
+    setText(said, y < 0 ? "From the class token" : `From the patch in row ${y}, column ${x} of ${rows} × ${cols}`);
+    photo.alt = `The photo as the network sees it. ${said.textContent}`;
+    mark.hidden = y < 0;
+    mark.style.cssText = `left:${(100 * x) / cols}%;top:${(100 * y) / rows}%;width:${100 / cols}%;height:${100 / rows}%`;
+  });
+  cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
+    if (message.type === "photo") showBytes(photo, buffers[0] ?? null, "image/jpeg");
+  });
+  cleanup.add(() => showBytes(photo, null));
+  return { box };
+}
+
 /** @param {import("./kit.js").Context} context */
 export function renderExplain({ model, el }) {
   const cleanup = new Cleanup();
@@ -52,11 +96,12 @@ export function renderExplain({ model, el }) {
   const facts = h("p", { hv: "explain-facts", class: "hv-note" });
   const stale = h("p", { hv: "explain-stale", class: "hv-note hv-dim", hidden: true }, "This is of an earlier image: press Explain again.");
   const save = button("explain-export", () => send({ type: "export", zipped: true }), {}, icon("export"), "Export as zip");
+  const query = queryView(cleanup, model);
   const figures = h("div", { hv: "explain-figures", class: "hv-explain-figures" });
   const missing = h("ul", { class: "hv-note hv-dim" });
   const empty = h("p", { class: "hv-dim" }, "Choose a method and press Explain: a map says how much each place counts for the target.");
   const result = h("div", { class: "hv-explain-result", hidden: true },
-    h("div", { class: "hv-inspect-head" }, title, save), facts, stale, figures, missing);
+    h("div", { class: "hv-inspect-head" }, title, save), facts, stale, query.box, figures, missing);
   const root = h("section", { hv: "explanation", class: "hv hv-part hv-explain", "aria-label": "Explain" },
     h("div", { class: "hv-explain-bar" }, labelled("Method", which), labelled("Target", target), pinned, go),
     h("div", { class: "hv-explain-under" }, paper, why), problem, more, classes, empty, result);
