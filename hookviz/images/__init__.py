@@ -7,7 +7,14 @@ Must not know: models, hooks, figures, widgets.
 from __future__ import annotations
 
 from hookviz.images._formats import FileKind, file_kind
-from hookviz.images._frames import Frames, are_images, frames_in, read_frames, sample_frames
+from hookviz.images._frames import (
+    ANIMATED,
+    Frames,
+    are_images,
+    frames_in,
+    read_frames,
+    sample_frames,
+)
 from hookviz.images._limits import MAX_BYTES
 from hookviz.images._network_input import NetworkInput, network_input
 from hookviz.images._picture import Picture, clean_name
@@ -16,6 +23,7 @@ from hookviz.images._read import read_image, sample_image, sample_images
 from hookviz.images._source import source_box
 
 __all__ = [
+    "ANIMATED",
     "MAX_BYTES",
     "Box",
     "FileKind",

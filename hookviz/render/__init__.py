@@ -38,6 +38,7 @@ from hookviz.render._draw import (
 from hookviz.render._held import HeldScales, Hold
 from hookviz.render._kinds import FigureKind, figure_kinds, register
 from hookviz.render._levels import shared_range, to_levels
+from hookviz.render._maps import tile_levels
 from hookviz.render._measure import Extents, extents, moments
 from hookviz.render._options import Colors, DrawingOptions, GridOptions, parse_channels
 from hookviz.render._palette import Flag, choose_cmap, color_table, packed, palette
@@ -90,6 +91,7 @@ __all__ = [
     "register",
     "shared_end",
     "shared_range",
+    "tile_levels",
     "to_levels",
     "value",
 ]

@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 from PIL import Image
 
+from hookviz.errors import RenderError
 from hookviz.render import _measure as measure
 from hookviz.render._artists import add_mosaic
 from hookviz.render._draw import Drawing, Subject
@@ -343,6 +344,43 @@ def draw_tiles(
     )
     tiles = colored(*levels, table)
     return tiles if size is None else enlarge(tiles, size), levels
+
+
+def tile_levels(subject: Subject, largest: int) -> Levels:
+    """The maps of a page as levels, neither colored nor placed: a screen does that by itself.
+
+    Args:
+        subject: What is drawn.
+        largest: Values along the longer side of a map; a map that has more is shrunk, as in a
+            figure whose tiles are that large.
+
+    Returns:
+        (n, h, w) levels and flags, of ``subject.channels`` in their order.
+
+    Raises:
+        RenderError: It is not drawn as maps of values.
+
+    Examples:
+        >>> import torch
+        >>> from hookviz.render import GridOptions
+        >>> levels, flags = tile_levels(Subject(torch.rand(1, 8, 64, 32), GridOptions()), 16)
+        >>> levels.shape
+        (8, 16, 8)
+    """
+    arranged, scale = subject.arranged, subject.scaling
+    if subject.kind.draw is not draw_maps or arranged.rgb:
+        raise RenderError("It is not drawn as maps.")
+    height, width = subject.size
+    share = min(1.0, largest / max(height, width))
+    channels = list(subject.channels)
+    return to_levels(
+        take(arranged.maps, channels),
+        scale.low[channels],
+        scale.high[channels],
+        flagged=subject.flagged,
+        size=(max(1, round(height * share)), max(1, round(width * share))),
+        shrink=subject.options.shrink,
+    )
 
 
 def _mosaic(subject: Subject, grid: TileGrid, colors: Palette) -> NDArray[np.uint8]:

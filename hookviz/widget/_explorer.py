@@ -38,6 +38,7 @@ from hookviz.widget._former import Former
 from hookviz.widget._image_input import ImageInput
 from hookviz.widget._inspect import InspectPlace
 from hookviz.widget._layer_tree import LayerTree
+from hookviz.widget._live import LiveView
 from hookviz.widget._map_gallery import Figures, MapGallery
 from hookviz.widget._part import Handlers, Part
 from hookviz.widget._pointing import Pointing
@@ -54,6 +55,7 @@ PANELS: tuple[type[Panel], ...] = (
     CompareRuns,
     ExplainImage,
     WhatIf,
+    LiveView,
     DataSet,
     AboutLayer,
 )
@@ -594,14 +596,21 @@ class Explorer(Part):
             self.show_results()
             self._shown_run = run
             self.run = run
-            found = run.predictions
-            items = [[label, share] for _, label, share in found.items]
-            reason = "" if run.model.partial else found.summary or found.reason
-            if items and not run.model.trained:
-                reason = "Random weights: these predictions mean nothing."
-            if run.edits:
-                reason = f"Edited ({'; '.join(map(str, run.edits))}). {reason}".strip()
-            self.predictions = {"items": items, "reason": reason}
+            self.show_predictions(run)
+
+    def show_predictions(self, run: Run | None) -> None:
+        """States the predictions of a run; None for none."""
+        if run is None:
+            self.predictions = {}
+            return
+        found = run.predictions
+        items = [[label, share] for _, label, share in found.items]
+        reason = "" if run.model.partial else found.summary or found.reason
+        if items and not run.model.trained:
+            reason = "Random weights: these predictions mean nothing."
+        if run.edits:
+            reason = f"Edited ({'; '.join(map(str, run.edits))}). {reason}".strip()
+        self.predictions = {"items": items, "reason": reason}
 
     def ask_large(self, question: str) -> None:
         """Asks before a run that needs much memory."""

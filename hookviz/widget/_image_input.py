@@ -14,6 +14,7 @@ from PIL import Image
 
 from hookviz.errors import ImageError
 from hookviz.images import (
+    ANIMATED,
     MAX_BYTES,
     NetworkInput,
     Picture,
@@ -212,6 +213,9 @@ class ImageInput(TakesFiles):
             if seen.box is not None:
                 (wide, high), (left, top, right, bottom) = picture.size, seen.box
                 info["crop"] = (left / wide, top / high, right / wide, bottom / high)
+        # What `decode` says of an animation.
+        if any(note.startswith("This is the first of ") for note in picture.notes):
+            info["animated"] = picture.format in ANIMATED
         self.info = {**info, "notes": list(picture.notes)}
         small = picture.image.copy()
         small.thumbnail((_THUMBNAIL, _THUMBNAIL))

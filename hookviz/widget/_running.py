@@ -302,10 +302,10 @@ class Running:
             action = None
             if isinstance(error, DeviceError) and app.model.device.type != "cpu":
                 action = {"label": "Run on the CPU", "do": "retry-cpu"}
-            app.show_problem(_explained(run, error, kept if done else None), action=action)
+            app.show_problem(explained(run, error, kept if done else None), action=action)
 
 
-def _explained(run: Run, error: BaseException, kept: str | None) -> BaseException:
+def explained(run: Run, error: BaseException, kept: str | None) -> BaseException:
     """A forward's failure in one sentence that names the layer."""
     if isinstance(error, HookvizError):
         return error

@@ -141,8 +141,9 @@ def message(kind: str, **fields: Any) -> st.SearchStrategy[dict[str, Any]]:
 
 
 TITLES = [panel.title for panel in PANELS]
-INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, DATA_SET = (
-    4 + TITLES.index(t) for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Data set")
+INSPECT, CHANNEL, COMPARE, EXPLAIN, WHAT_IF, DATA_SET, LIVE = (
+    4 + TITLES.index(t)
+    for t in ("Inspect", "Channel", "Compare", "Explain", "What if", "Data set", "Live")
 )
 FOLDERS = st.sampled_from(["photos", "survey", "survey/shards", "..", "~nobody/x", "x" * 3000])
 RUNS = st.lists(st.sampled_from(["1", "2", "3", "4", "99", ""]), max_size=4)
@@ -258,6 +259,20 @@ MESSAGES = {
         message("show", rank=st.just(1)),
         message("export", form=st.one_of(st.sampled_from(["png", "exe"]), JSON)),
     ),
+    LIVE: st.one_of(
+        message("frame", seq=JSON, width=st.sampled_from([0, 4, 10**9]), height=JSON, png=JSON),
+        message("frame", seq=st.integers(0, 9), width=st.just(4), height=st.just(3), name=TEXTS),
+        message("sample-clip"),
+        message("clip-frame", seq=st.integers(0, 9), number=st.integers(-1, 40), paused=JSON),
+        message("clip-frame", seq=JSON, number=JSON),
+        message("hold", how=st.one_of(st.sampled_from(["none", "running", "fixed", "x"]), JSON)),
+        message("record", frames=st.sampled_from([0, -1, 10**9]), form=TEXTS, folder=JSON),
+        message("record", frames=JSON, form=st.sampled_from(["mp4", ""])),
+        message("record-stop"),
+        message("freeze"),
+        message("stop"),
+        message("look", width=st.sampled_from([0, 300, 10**9]), ratio=JSON, style=JSON),
+    ),
     INSPECT: st.one_of(message("open-channel", key=KEYS, channel=JSON), message("unpin")),
     CHANNEL: st.one_of(
         message("look", width=st.sampled_from([0, 300, 10**9, "wide"]), ratio=JSON, style=JSON),
@@ -316,6 +331,9 @@ SETS = {
     3: st.dictionaries(st.sampled_from(["cards", "view", "empty"]), JSON, min_size=1),
     CHANNEL: st.dictionaries(
         st.sampled_from(["shown", "places", "inputs", "earlier", "sent"]), JSON, min_size=1
+    ),
+    LIVE: st.dictionaries(
+        st.sampled_from(["clip", "side", "hold", "recording", "why_not"]), JSON, min_size=1
     ),
     COMPARE: st.dictionaries(
         st.sampled_from(["tray", "compared", "layers", "layer", "page", "pin", "scale"]),
@@ -501,6 +519,7 @@ def test_an_action_that_cannot_be_is_refused_and_nothing_changes(
     scene: tuple[Explorer, StandIn],
 ) -> None:
     app, page = scene
+    page.say(2, {"type": "preprocess", "choice": "model"})  # whatever was chosen before
     for do in ("", "size 999999 999999", "size 0 0", "size 1", "no such", "retry", "own-sizes"):
         page.say(0, {"type": "action", "do": do})
     assert app.wait(60)

@@ -97,6 +97,7 @@ export function renderApp({ model, el, host }) {
     else if (message.type === "show-tab") /** @type {HTMLElement | null} */ (root.querySelector(`[data-hv="tab-${CSS.escape(message.tab)}"]`))?.click();
   });
 
+  root.addEventListener("hv-live", (/** @type {any} */ event) => showLive(root, event.detail));
   pointing(root, model, send, cleanup);
   listenToKeys(root, { bar, help, exporting, dialogs, isDead: () => dead });
   takeFilesAnywhere(root);
@@ -207,6 +208,15 @@ function listenToKeys(root, { bar, help, exporting, dialogs, isDead }) {
     if (!browsers || isDead()) event.stopPropagation();
   });
   root.addEventListener("keyup", (event) => event.stopPropagation());
+}
+
+/** Opens "Live" with what Image was given: a camera, a video's file or an animation. @param {HTMLElement} root @param {any} detail */
+function showLive(root, detail) {
+  const start = () => root.querySelector('[data-hv="live"]')?.dispatchEvent(new CustomEvent("hv-live-start", { detail }));
+  const there = root.querySelector('[data-hv="live"]');
+  if (!there) root.addEventListener("hv-live-ready", start, { once: true });
+  /** @type {HTMLElement | null} */ (root.querySelector('[data-hv="tab-live"]'))?.click();
+  if (there) start();
 }
 
 /** A photo may be dropped or pasted anywhere on the app. @param {HTMLElement} root */

@@ -3,7 +3,7 @@
 // Reads the traits info, samples, choice, choices, own, max_bytes, accept, alert; sends messages.
 import "./image.css";
 import { button, Cleanup, focused, h, icon, labelled, middle, partAlert, select, setChoices, setText, showBytes, textField } from "./kit.js";
-import { filesOf, takeFiles, uploader } from "./upload.js";
+import { filesOf, isVideo, takeFiles, uploader } from "./upload.js";
 
 /** @typedef {import("./kit.js").Model} Model */
 
@@ -16,13 +16,24 @@ export function renderImage({ model, el }) {
   const file = h("input", { hv: "file", class: "hv-file", type: "file", accept: model.get("accept") ?? "image/*",
     "aria-label": "Image file", tabindex: "-1" });
   const browse = button("browse", () => file.click(), { "aria-label": "Browse for an image" }, "Browse…");
+  // Cameras, videos and animations are shown in the app's panel "Live", which hears of it.
+  const live = (/** @type {any} */ detail) => root.dispatchEvent(new CustomEvent("hv-live", { bubbles: true, detail }));
+  const clip = h("input", { hv: "video-file", class: "hv-file", type: "file", accept: "video/*", "aria-label": "Video file", tabindex: "-1" });
+  clip.addEventListener("change", () => {
+    takeFirst([...(clip.files ?? [])]);
+    clip.value = "";
+  });
+  const frames = button("frames", () => live({ source: "clip" }), { class: "hv-link", hidden: true }, "Play its frames");
+  const moving = h("div", { hv: "moving", class: "hv-drop-more", hidden: true },
+    button("camera", () => live({ source: "camera" }), {}, icon("camera"), "Camera"), button("video", () => clip.click(), {}, "Video…"), clip);
+  setTimeout(() => { moving.hidden = !root.closest('[data-hv="app"]'); }, 0);
   const limit = Math.round((model.get("max_bytes") ?? 0) / 1e6);
   const samples = h("div", { class: "hv-samples", role: "group", "aria-label": "Sample photos" });
   const drop = h("div", { hv: "drop", class: "hv-drop" },
     h("div", { class: "hv-drop-call" }, icon("upload"),
       h("span", {}, h("b", {}, "Drop"), " or ", h("b", {}, "paste"), " a photo here")),
     h("div", { class: "hv-drop-more" }, browse, file, h("span", { class: "hv-dim" }, `up to ${limit} MB`)),
-    upload.bar, samples);
+    moving, upload.bar, samples);
   const left = h("p", { hv: "left-out", class: "hv-dim hv-note", role: "status", hidden: true });
   const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "1"), "Image");
   // Once there is a photo, what chooses another one and how it is prepared is a press away.
@@ -36,7 +47,7 @@ export function renderImage({ model, el }) {
   };
   photos.change.addEventListener("click", () => unfold(fold.hidden));
   const root = h("section", { hv: "image", class: "hv hv-part hv-image", "aria-label": "Image" },
-    title, partAlert(model, cleanup, preprocessing.fields), photos.el, left, fold);
+    title, partAlert(model, cleanup, preprocessing.fields), photos.el, frames, left, fold);
 
   /** @param {File[]} files @returns {boolean} whether there was one */
   function takeFirst([first, ...others]) {
@@ -45,7 +56,8 @@ export function renderImage({ model, el }) {
     const more = names.length > 3 ? ` and ${names.length - 3} more` : "";
     setText(left, `One image at a time: “${first.name}” was taken, not ${names.slice(0, 3).join(", ")}${more}.`);
     left.hidden = !others.length;
-    upload.take(first);
+    if (!moving.hidden && isVideo(first)) live({ source: "video", file: first });
+    else upload.take(first);
     return true;
   }
   const takeTransfer = (/** @type {DataTransfer | null} */ transfer) => takeFirst(filesOf(transfer));
@@ -65,6 +77,7 @@ export function renderImage({ model, el }) {
     const has = Boolean(name);
     drop.classList.toggle("hv-small", has);
     title.hidden = has;
+    frames.hidden = moving.hidden || !model.get("info")?.animated;
     preprocessing.line.hidden = !has;
     // The same photo, prepared otherwise, leaves the fold as it is.
     if (!has || name !== shown) unfold(!has);

@@ -43,6 +43,7 @@ const SVG = {
   cancelled: '<rect x="4.5" y="4.5" width="7" height="7" fill="currentColor"/>',
   busy: '<path d="M8 2.5a5.5 5.5 0 1 0 5.5 5.5"/>',
   play: '<path d="M5 3.5v9l7-4.5z" fill="currentColor"/>',
+  camera: '<rect x="2" y="4.5" width="8.5" height="7" rx="1"/><path d="M10.5 7.2L14 5v6l-3.5-2.2"/>',
   layers: '<path d="M8 2.5L14 6 8 9.5 2 6zM2.5 9L8 12.5 13.5 9"/>',
 };
 

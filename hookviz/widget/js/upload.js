@@ -63,6 +63,9 @@ export function sendFile(model, file, onProgress, signal) {
   });
 }
 
+/** Whether a file is a video, which the browser plays. @param {File} file */
+export const isVideo = (file) => file.type.startsWith("video/") || /\.(webm|mp4|m4v|mov|mkv|ogv|avi)$/i.test(file.name);
+
 /**
  * The files of a drop or a paste, images first.
  * @param {DataTransfer | null} transfer

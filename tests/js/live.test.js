@@ -1,0 +1,220 @@
+import { beforeEach, describe, expect, test, vi } from "vitest";
+import { BUSY_AFTER, Chain, GIVE_UP_AFTER } from "../../hookviz/widget/js/live_chain.js";
+import { mosaic, packedTable } from "../../hookviz/widget/js/live_card.js";
+import { cameraProblem, rateOf } from "../../hookviz/widget/js/live_sources.js";
+import { renderLive } from "../../hookviz/widget/js/panel_live.js";
+import { FakeModel, part, press, tick } from "./fake_model.js";
+
+describe("the chain of frames", () => {
+  let time, sent, busy, failed, chain;
+  const offer = (name) => chain.offer((seq) => { sent.push([seq, name]); });
+  beforeEach(() => {
+    time = 0;
+    sent = [];
+    busy = [];
+    failed = [];
+    chain = new Chain({ busy: (on) => busy.push(on), failed: (problem) => failed.push(String(problem)), now: () => time });
+  });
+
+  test("one is under way, the newest wins, the others are counted", () => {
+    for (const name of ["a", "b", "c", "d"]) offer(name);
+    expect(sent).toEqual([[1, "a"]]);
+    expect(chain.dropped).toBe(2);
+    time = 40;
+    expect(chain.answered(1)).toBe(40);
+    chain.next();
+    expect(sent).toEqual([[1, "a"], [2, "d"]]);
+  });
+  test("no answer: the kernel is busy after a second, and after five the newest is sent", () => {
+    offer("a");
+    offer("b");
+    time = BUSY_AFTER;
+    chain.look();
+    expect(busy).toEqual([]);
+    time = BUSY_AFTER + 1;
+    chain.look();
+    chain.look();
+    expect(busy).toEqual([true]);
+    time = GIVE_UP_AFTER + 1;
+    chain.look();
+    expect(sent).toEqual([[1, "a"], [2, "b"]]);
+    expect(chain.answered(1)).toBe(null);
+    expect([chain.late, chain.lost]).toEqual([1, 1]);
+    expect(busy).toEqual([true]);
+    expect(chain.answered(2)).toBe(0);
+    expect(busy).toEqual([true, false]);
+  });
+  test("what cannot be sent, at once or later, does not stop it", async () => {
+    chain.offer(() => { throw new Error("at once"); });
+    chain.offer(async () => { throw new Error("later"); });
+    await tick();
+    expect(failed).toEqual(["Error: at once", "Error: later"]);
+    expect(chain.flying).toBe(null);
+    offer("c");
+    expect(sent).toEqual([[3, "c"]]);
+  });
+  test("after a stop nothing is sent and answers are late", () => {
+    offer("a");
+    offer("b");
+    chain.stop();
+    expect(chain.answered(1)).toBe(null);
+    chain.look();
+    chain.next();
+    expect(sent).toEqual([[1, "a"]]);
+  });
+  test("rate and delay are those of the last two seconds", () => {
+    for (let n = 1; n <= 60; n += 1) {
+      offer(n);
+      time += n % 2 ? 30 : 70;
+      chain.answered(n);
+      time += 50;
+    }
+    expect(chain.rate).toBeCloseTo(10, 0);
+    expect([30, 70]).toContain(chain.delay);
+    expect(chain.answers.length).toBeLessThan(22);
+  });
+});
+
+test("tiles become a mosaic of the table's colors, flags before levels", () => {
+  const bytes = new Uint8Array(262 * 3).map((_, at) => at % 251);
+  const table = packedTable(new DataView(bytes.buffer));
+  const color = (at) => (0xff000000 | (bytes[3 * at + 2] << 16) | (bytes[3 * at + 1] << 8) | bytes[3 * at]) >>> 0;
+  const levels = Uint8Array.from({ length: 3 * 2 * 4 }, (_, at) => 10 * at);
+  const flags = new Uint8Array(levels.length);
+  flags[9] = 2;
+  const { width, height, pixels } = mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7);
+  expect([width, height]).toEqual([2 * 4 + 2, 2 * 2 + 2]);
+  const at = (x, y) => pixels[y * width + x] >>> 0;
+  expect([at(0, 0), at(3, 1)]).toEqual([color(0), color(70)]);
+  expect(at(6, 0)).toBe(color(80));
+  expect(at(7, 0)).toBe(color(258));
+  expect([at(4, 0), at(5, 5)]).toEqual([0, 0]);
+  expect([at(0, 4), at(3, 5)]).toEqual([7, 7]);
+});
+
+test("a rate is found from the frames that were shown, also where some were left out", () => {
+  const at = (rate, frames) => frames.map((frame) => ({ frame: frame + 3, time: Math.round((1000 * frame) / rate) / 1000 }));
+  expect(rateOf(at(30, [0, 1, 2, 4, 5, 7, 8, 9]))).toEqual({ rate: 30, steady: true });
+  expect(rateOf(at(12, [0, 1, 3, 4])).rate).toBe(12);
+  expect(rateOf([{ frame: 0, time: 0 }, { frame: 1, time: 0.04 }, { frame: 2, time: 0.3 }]).steady).toBe(false);
+  expect(rateOf([]).steady).toBe(false);
+});
+
+test("what a browser answers about a camera is one sentence", () => {
+  for (const name of ["NotAllowedError", "NotFoundError", "NotReadableError", "Oops"]) {
+    expect(cameraProblem({ name, message: "so." })).toMatch(/^[A-Z][^.]*\.$/);
+  }
+});
+
+describe("the panel", () => {
+  let model, el, leave;
+  beforeEach(() => {
+    leave?.();
+    model = new FakeModel({ why_not: "", clip: { name: "a.gif", count: 5 }, side: 256, hold: "none", alert: {}, recording: {},
+      holds: [["none", "of each frame"], ["running", "the widest so far"]], forms: [["files", "PNGs"], ["gif", "GIF"]] });
+    el = document.createElement("div");
+    document.body.replaceChildren(el);
+    leave = renderLive({ model, el });
+    part(el, "live").checkVisibility = () => true;
+  });
+  const frames = () => model.sent.filter((m) => m.type === "clip-frame");
+  const tiles = (seq, number) => ({ type: "tiles", seq, number, at: 0, cards: [], missing: [], size: [4, 3], milliseconds: 1, lasts: 0.01, name: "a" });
+  const started = async () => {
+    part(el, "live-clip").click();
+    await tick();
+    model.hear(tiles(1, 0));
+  };
+
+  test("an animation begins at its first frame and is stepped by keys, one under way", async () => {
+    await started();
+    expect(frames().map(({ seq, number, paused }) => [seq, number, paused])).toEqual([[1, 0, true]]);
+    for (const key of [".", ".", "."]) press(part(el, "live"), key);
+    expect(frames().length).toBe(2);
+    model.hear(tiles(2, 1));
+    expect(frames().map((m) => m.number)).toEqual([0, 1, 3]);
+    model.hear(tiles(3, 3));
+    press(part(el, "live"), ",");
+    expect(frames().at(-1).number).toBe(2);
+    expect(part(el, "live-number").textContent).toBe("frame 2 of 5");
+  });
+  test("it plays on, pauses at a frame, and stops", async () => {
+    await started();
+    part(el, "live-play").click();
+    expect(frames().at(-1)).toMatchObject({ number: 1, paused: false });
+    model.hear(tiles(2, 1));
+    await vi.waitFor(() => expect(frames().at(-1).number).toBe(2));
+    model.hear(tiles(3, 2));
+    part(el, "live-play").click();
+    expect(frames().at(-1)).toMatchObject({ number: 2, paused: true });
+    part(el, "live-stop").click();
+    expect(model.types().at(-1)).toBe("stop");
+    expect(part(el, "live").dataset.kind).toBe("");
+  });
+  test("a frame that failed ends it; a late answer changes nothing", async () => {
+    await started();
+    press(part(el, "live"), ".");
+    model.hear({ type: "failed", seq: 2, text: "Tick at least one layer." });
+    expect(part(el, "live-note").textContent).toBe("Tick at least one layer.");
+    model.hear(tiles(2, 1));
+    expect(part(el, "live").dataset.number).toBe("0");
+  });
+  test("no camera where the page has none: one sentence, and nothing runs", async () => {
+    part(el, "live-camera").click();
+    await vi.waitFor(() => expect(part(el, "live-note").textContent).toMatch(/camera/i));
+    await vi.waitFor(() => expect(part(el, "live").dataset.kind).toBe(""));
+  });
+  test("a camera that is allowed after the view has gone is switched off at once", async () => {
+    const track = { stop: vi.fn() };
+    let allow;
+    vi.stubGlobal("isSecureContext", true);
+    vi.stubGlobal("navigator", { mediaDevices: { getUserMedia: () => new Promise((resolve) => { allow = resolve; }) } });
+    part(el, "live-camera").click();
+    await tick();
+    leave();
+    leave = undefined;
+    allow({ getTracks: () => [track] });
+    await tick();
+    expect(track.stop).toHaveBeenCalledOnce();
+    vi.unstubAllGlobals();
+  });
+  test("a camera goes off when nobody sees its maps, and when the app's kernel is gone", async () => {
+    vi.stubGlobal("isSecureContext", true);
+    const app = document.createElement("div");
+    app.dataset.hv = "app";
+    for (const how of ["hidden", "dead", "unmounted"]) {
+      const track = { stop: vi.fn() };
+      vi.stubGlobal("navigator", { mediaDevices: { getUserMedia: async () => ({ getTracks: () => [track] }) } });
+      const video = part(el, "live-video");
+      Object.defineProperty(video, "srcObject", { writable: true, value: null });
+      Object.assign(video, { play: async () => {}, pause: () => {}, requestVideoFrameCallback: () => 0 });
+      app.dataset.state = "idle";
+      document.body.replaceChildren(app);
+      app.append(el);
+      part(el, "live").checkVisibility = () => true;
+      part(el, "live-camera").click();
+      await vi.waitFor(() => expect(part(el, "live").dataset.kind).toBe("camera"));
+      if (how === "hidden") part(el, "live").checkVisibility = () => false;
+      else if (how === "dead") app.dataset.state = "dead";
+      else {
+        leave();
+        leave = undefined;
+      }
+      await vi.waitFor(() => expect([how, track.stop.mock.calls.length, part(el, "live-note").textContent]).toEqual([how, 1, expect.anything()]));
+    }
+    vi.unstubAllGlobals();
+  });
+  test("a recording says how far it is and where it lies", () => {
+    model.change({ recording: { done: 3, total: 20 } });
+    expect(part(el, "live-recorded").textContent).toBe("3 of 20 frames");
+    part(el, "live-record").click();
+    expect(model.types().at(-1)).toBe("record-stop");
+    model.change({ recording: { done: 20, total: 20, path: "/x/y", files: 40 } });
+    expect(part(el, "live-recorded").textContent).toBe("20 frames: 40 files in /x/y");
+  });
+  test("without a layer nothing can be begun, and why is said", () => {
+    model.change({ why_not: "Tick at least one layer." });
+    part(el, "live-clip").click();
+    expect(frames()).toEqual([]);
+    expect(part(el, "live-why").textContent).toBe("Tick at least one layer.");
+  });
+});
