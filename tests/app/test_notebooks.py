@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["hookviz.ipynb", "your_model.ipynb", "explain.ipynb", "live.ipynb"]
+    "name",
+    ["hookviz.ipynb", "your_model.ipynb", "explain.ipynb", "survey.ipynb", "live.ipynb"],
 )
 def test_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
