@@ -1,4 +1,4 @@
-"""A folder of images is surveyed, a channel found, a crop opened as the image."""
+"""A folder of images is surveyed, a channel found, a crop opened: by mouse, then by keyboard."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ HITS = "[hit.name for hit in app.survey.top('1', {channel}, 9)]"
 PIN = "[app.pin['channel'], app.pin['y'], app.pin['x'], app.image.path.endswith(hit.name)]"
 
 
-def test_a_survey_is_made_and_a_crop_opened(
+def test_a_survey_is_made_and_a_crop_opened_by_mouse_and_by_keyboard(
     open_app: Callable[..., tuple[Lab, App]], axe_source: str
 ) -> None:
     lab, app = open_app(READY)
-    rows = app.part("dataset-rows").locator("tr")
+    press, rows = lab.page.keyboard.press, app.part("dataset-rows").locator("tr")
     crops = app.part("dataset-crop")
 
     def clean(what: str) -> None:
         assert lab.axe(axe_source, '[data-hv="app"]') == [], what
 
-    # A survey is made, a channel chosen, its figure saved, a crop opened.
+    # By mouse: a survey is made, a channel chosen, its figure saved, a crop opened.
     app.part("tab-data set").click()
     expect(app.part("dataset-images")).to_be_visible()
     clean("nothing opened")
@@ -81,4 +81,31 @@ def test_a_survey_is_made_and_a_crop_opened(
     crops.nth(1).click()
     expect(app.part("channel-title")).to_contain_text("1 ReLU")
     lab.value(f"globals().update(hit=app.survey.top('1', {channel})[1])")
+    lab.expect_value(PIN, [int(channel or 0), *lab.value("hit.place"), True])
+
+    # By keyboard, in half the width.
+    lab.page.set_viewport_size({"width": 700, "height": 900})
+    app.part("tab-data set").focus()
+    press("Enter")
+    app.tab_to(app.part("dataset-folder"))
+    lab.page.keyboard.type("x")
+    press("Enter")
+    expect(app.part("dataset-folder-problem")).to_contain_text("no survey")
+    press("Control+A")
+    lab.page.keyboard.type("hookviz_surveys/dots")
+    press("Enter")
+    expect(app.part("dataset-folder-problem")).to_be_hidden()
+    expect(crops).to_have_count(0)
+    app.tab_to(app.part("dataset-row").first)
+    press("ArrowDown")
+    press("Enter")
+    expect(rows.nth(1)).to_have_attribute("aria-current", "true")
+    expect(crops).to_have_count(9)
+    app.tab_to(crops.nth(0))
+    lab.screenshot("dataset_narrow")
+    clean("narrow")
+    channel = rows.nth(1).get_attribute("data-channel")
+    press("Enter")
+    expect(app.part("channel-title")).to_be_visible()
+    lab.value(f"globals().update(hit=app.survey.top(app.survey.layers[1], {channel})[0])")
     lab.expect_value(PIN, [int(channel or 0), *lab.value("hit.place"), True])
