@@ -29,7 +29,7 @@ _RANKED = 20
 _MOST_EDITS = 100
 _OTHER_IMAGE = "other_image"
 _KINDS = ("zero", "scale", "replace_by_mean", "replace_by_noise", _OTHER_IMAGE)
-_PHOTO_BYTES = 150_000_000
+_PHOTO_BYTES = 50_000_000
 """Of photos that are kept to take a layer's value from, pixels and files; the oldest go first."""
 _LARGEST_FACTOR = 1000.0
 
