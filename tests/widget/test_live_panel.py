@@ -266,7 +266,7 @@ def test_figures_come_where_the_source_stands_and_not_while_it_runs(ready: Any) 
 
 
 def test_colors_are_those_of_the_theme_and_recordings_are_light(ready: Any, tmp_path: Path) -> None:
-    app, panel, page = ready
+    _, panel, page = ready
     page.say("look", width=500, ratio=1, style="dark")
     page.say("record", frames=1, folder=str(tmp_path))
     show(page, 1, frame())
