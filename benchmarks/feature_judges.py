@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torchvision
 from PIL import Image
 from torch import Tensor, nn
 
@@ -286,6 +287,44 @@ def rollout(tool: Tool) -> Answer:
 def across(tool: Tool) -> Answer:
     alone, other = tool.across(fresh(), IMAGE[:1]), tool.across(fresh(), IMAGE[:2])
     return ("no" if np.allclose(alone, other) else "yes"), tool.notes["across"]
+
+
+def gradcam(tool: Tool) -> Answer:
+    """Grad-CAM of the convolution, not of the in-place ReLU behind it; up to its scale."""
+    model, kept = fresh(), []
+
+    def hook(_module: nn.Module, _args: object, output: Tensor) -> Tensor:
+        kept.append(output.clone())
+        return kept[-1].clone()
+
+    handle = model.get_submodule(LAYER).register_forward_hook(hook)
+    (gradient,) = torch.autograd.grad(model(x())[0, 0], kept)
+    handle.remove()
+    expected = (gradient.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu().squeeze().detach()
+    found = torch.as_tensor(tool.gradcam(fresh(), x(), LAYER)).detach().squeeze().to(expected)
+    assert found.shape == expected.shape
+    ends = [(m - m.min()) / (m.max() - m.min()) for m in (found, expected)]
+    good = bool(torch.allclose(*ends, atol=1e-4))
+    return ("yes", "") if good else ("no", "it is that of the ReLU behind the layer, or mixed")
+
+
+def attention(tool: Tool) -> Answer:
+    """(1, heads, T, T) of ViT-B/16's last layer; the output is bit by bit the bare model's."""
+    torch.manual_seed(0)
+    model = torchvision.models.vit_b_16().eval()
+    image = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        bare = model(image)
+    found, output = tool.attention(model, image, "encoder.layers.encoder_layer_11.self_attention")
+    rows = bool(torch.allclose(found.sum(-1), torch.ones(()), atol=1e-5))
+    good = tuple(found.shape) == (1, 12, 197, 197) and rows and torch.equal(output, bare)
+    return ("yes" if good else "no"), ""
+
+
+def looks_for(tool: Tool) -> Answer:
+    """A picture whose channel answers more strongly than it does to noise."""
+    before, after = tool.looks_for(fresh())
+    return ("yes" if after > before else "no"), ""
 
 
 def attribution(tool: Tool) -> Answer:

@@ -83,6 +83,12 @@ class Captum(Tool):
         assert method.attribute(x, target=0, n_steps=2) is not None
         return "its job; layer integrated gradients were run"
 
+    def gradcam(self, model: nn.Module, x: Tensor, layer: str) -> Tensor:
+        from captum.attr import LayerGradCam
+
+        found = LayerGradCam(model, model.get_submodule(layer))
+        return found.attribute(x, target=0, relu_attributions=True)  # type: ignore[no-any-return]
+
 
 class Torchcam(Tool):
     package = "torchcam"
@@ -151,6 +157,12 @@ class Torchcam(Tool):
 
     def unknown(self, model: nn.Module, x: Tensor) -> None:
         self.outputs(model, x, "featurs.0")
+
+    def gradcam(self, model: nn.Module, x: Tensor, layer: str) -> Tensor:
+        from torchcam.methods import GradCAM
+
+        with GradCAM(model, layer) as cam:
+            return cam(0, model(x))[0]  # type: ignore[no-any-return]
 
     def attribution(self, model: nn.Module, x: Tensor) -> str:
         from torchcam.methods import GradCAM

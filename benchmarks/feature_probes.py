@@ -85,6 +85,34 @@ class Hookviz(Tool):
         assert found.activations[0].tensor.ndim == 4
         return "CAMs of layers, attributions of the input; Grad-CAM was run"
 
+    def gradcam(self, model: nn.Module, x: Tensor, layer: str) -> Tensor:
+        import hookviz
+
+        image = x[0].sigmoid()
+        found = hookviz.explain(model, image, layer, target=0, preprocess=lambda _image: x[0])
+        return found.map()
+
+    def attention(self, model: nn.Module, x: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+        import hookviz
+
+        capture = hookviz.Capture(model, [layer], outputs=False, attention=True)
+        with torch.no_grad(), capture:
+            output = model(x)
+        return capture.activations[0].tensor, output
+
+    def looks_for(self, model: nn.Module) -> tuple[float, float]:
+        import hookviz
+
+        found = hookviz.feature_visualization(model, "features.5", 3, size=64, steps=16)
+        return found.history[0], found.history[-1]
+
+    def rollout(self, image: Path) -> Any:
+        import hookviz
+
+        model = hookviz.load_model("vit_b_16", None, device="cpu")
+        layers = [f"encoder.layers.encoder_layer_{n}" for n in range(12)]
+        return hookviz.explain(model, image, layers, method="rollout").map(layers[-1]).numpy()
+
     def everything(self, model: nn.Module, x: Tensor) -> list[Any]:
         from hookviz import Capture
 

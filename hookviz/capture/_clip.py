@@ -29,7 +29,7 @@ _EPSILON = 1e-6  # what torch.nn.utils.clip_grad_norm_ adds to a norm before it 
 
 @dataclass(frozen=True)
 class Limit:
-    """What gradients are limited to; :func:`clip_gradients` documents the fields.
+    """What gradients are limited to; `clip_gradients` documents the fields.
 
     Raises:
         CaptureError: A field is no legal value.
@@ -217,7 +217,7 @@ def clip_gradients(
 
 
 class GradientClipping(StaysHere):
-    """The handle of :func:`clip_gradients`: it clips until ``remove()``.
+    """The handle of `clip_gradients`: it clips until ``remove()``.
 
     Args:
         model: Whose parameters are meant.

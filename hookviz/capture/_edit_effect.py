@@ -84,7 +84,7 @@ def effect(
 ) -> Effect:
     """Runs a model without and with edits and compares its outputs.
 
-    With :func:`patch` this is activation patching (causal tracing, Meng et al. 2022,
+    With `patch` this is activation patching (causal tracing, Meng et al. 2022,
     arXiv:2202.05262).
 
     Both runs get copies of the same inputs and the same random numbers, without gradients. Train

@@ -41,7 +41,7 @@ class EditPart(Where, total=False):
     channels, these channels at that place. ``heads``: heads of an attention layer, before its
     projection mixes them. ``axis``: the channels' axis, where layer and shape leave a doubt: a
     tensor of three axes from a layer that is neither convolution, pooling, norm, Linear,
-    Embedding nor a block of a transformer needs it. ``call`` and ``leaf``: see :class:`Edit`.
+    Embedding nor a block of a transformer needs it. ``call`` and ``leaf``: see `Edit`.
     """
 
     channels: Channels | None
@@ -96,7 +96,7 @@ def zero(layers: Layers, **part: Unpack[EditPart]) -> Edit:
 
     Args:
         layers: Selectors of the layers.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: `EditPart`.
 
     Returns:
         An edit.
@@ -124,10 +124,10 @@ def scale(layers: Layers, factor: float, **part: Unpack[EditPart]) -> Edit:
     Args:
         layers: Selectors of the layers.
         factor: What it is multiplied by; 0 also turns NaN and Inf into 0.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: `EditPart`.
 
     Returns:
-        An edit; it raises as that of :func:`zero` does.
+        An edit; it raises as that of `zero` does.
     """
     check_number("factor", factor, "a finite number", math.isfinite)
     if factor == 0:
@@ -149,11 +149,11 @@ def replace_by_mean(layers: Layers, **part: Unpack[EditPart]) -> Edit:
 
     Args:
         layers: Selectors of the layers.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: `EditPart`.
             At a ``place`` alone the mean of all places is put there.
 
     Returns:
-        An edit; it raises as that of :func:`zero` does, and for integer outputs.
+        An edit; it raises as that of `zero` does, and for integer outputs.
 
     Examples:
         >>> from torch import nn
@@ -183,10 +183,10 @@ def replace_by_noise(layers: Layers, *, seed: int = 0, **part: Unpack[EditPart])
         layers: Selectors of the layers.
         seed: Of the numbers: the same seed, shape and call give the same ones, whatever the device.
             No generator of torch's is moved.
-        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: :class:`EditPart`.
+        **part: ``channels``, ``place``, ``heads``, ``axis``, ``call``, ``leaf``: `EditPart`.
 
     Returns:
-        An edit; it raises as that of :func:`zero` does, and for integer outputs.
+        An edit; it raises as that of `zero` does, and for integer outputs.
     """
     check_count("seed", seed, 0)
     axis = part.get("axis")
@@ -219,18 +219,18 @@ def scale_channels(
     axis: int | None = None,
     **where: Unpack[Where],
 ) -> Edit:
-    """Some channels of a layer's output are multiplied by a factor: :func:`scale` of channels.
+    """Some channels of a layer's output are multiplied by a factor: `scale` of channels.
 
     Args:
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
         factor: What the channels are multiplied by; 0 also turns NaN and Inf into 0.
-        axis: The channels' axis, see :class:`EditPart`.
+        axis: The channels' axis, see `EditPart`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output.
 
     Returns:
-        An edit; it raises as that of :func:`zero` does.
+        An edit; it raises as that of `zero` does.
     """
     return scale(layers, factor, channels=indices(channels), axis=axis, **where)
 
@@ -238,17 +238,17 @@ def scale_channels(
 def zero_channels(
     layers: Layers, channels: Channels, *, axis: int | None = None, **where: Unpack[Where]
 ) -> Edit:
-    """Some channels of a layer's output become 0: :func:`zero` of channels.
+    """Some channels of a layer's output become 0: `zero` of channels.
 
     Args:
         layers: Selectors of the layers.
         channels: Index or indices of the channels, from 0.
-        axis: The channels' axis, see :class:`EditPart`.
+        axis: The channels' axis, see `EditPart`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output.
 
     Returns:
-        An edit; it raises as that of :func:`zero` does.
+        An edit; it raises as that of `zero` does.
 
     Examples:
         >>> from torch import nn
@@ -273,14 +273,14 @@ def replace_output(layers: Layers, new: Replacement, **where: Unpack[Where]) -> 
         new: A function from the output to what goes on instead. It gets a copy, which it may
             change in place (then it may return None); what it returns is copied once more if it
             is another tensor, so that later in-place layers cannot write into it. Or a tensor or
-            activation: see :func:`patch`.
+            activation: see `patch`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output, by path or glob ("*": all); None for
             the only one.
 
     Returns:
-        An edit for :func:`~hookviz.capture.edit` or
-        :func:`~hookviz.capture.effect`.
+        An edit for `edit` or
+        `effect`.
 
     Raises:
         CaptureError: While the model runs: the function returned no tensor, or a tensor does not
@@ -295,13 +295,13 @@ def replace_input(layers: Layers, new: Replacement, **where: Unpack[Where]) -> E
 
     Args:
         layers: Selectors of the layers.
-        new: As in :func:`replace_output`.
+        new: As in `replace_output`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: the argument by its parameter of ``forward``: "x", however it was
             passed, "x.1" a tensor inside it, "*" all; None for the first one.
 
     Returns:
-        An edit; it raises as that of :func:`replace_output` does.
+        An edit; it raises as that of `replace_output` does.
     """
     return _replace("input", layers, new, **where)
 
@@ -314,7 +314,7 @@ def replace_gradient(
     Args:
         layers: Selectors of the layers.
         new: A function from the gradient to the one that flows on instead, or a tensor; as in
-            :func:`replace_output`.
+            `replace_output`.
         of: "output": what comes back to the layer's output, before the layer's own backward
             step; "input": what the layer sends back to its input.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
@@ -340,7 +340,7 @@ def patch(
             copied at each use, so that nothing can write into it, and moved to the device and
             dtype of what it replaces.
         layers: Where to; needed for a tensor, default the activation's own layer.
-        **part: ``channels``, ``place``, ``heads``, ``axis``: :class:`EditPart`. ``call``: default
+        **part: ``channels``, ``place``, ``heads``, ``axis``: `EditPart`. ``call``: default
             the activation's call where its layer ran several times, else every call. ``leaf``:
             default the activation's leaf.
 
@@ -417,12 +417,12 @@ def clamp_gradients(
 ) -> Edit:
     """Each element of the gradient that flows back through layers is limited to [-limit, limit].
 
-    NaN stays NaN. For the gradients of parameters see :func:`~hookviz.capture.clip_gradients`.
+    NaN stays NaN. For the gradients of parameters see `clip_gradients`.
 
     Args:
         layers: Selectors of the layers.
         limit: A positive number, in the units of the gradient; inf changes nothing.
-        of: "output" or "input", as in :func:`replace_gradient`.
+        of: "output" or "input", as in `replace_gradient`.
         **where: ``call``: only this call of the layer within a forward, from 1 (default: every
             one). ``leaf``: which tensor of a nested output or of several inputs.
 
@@ -495,7 +495,7 @@ READY_MADE: dict[str, Callable[..., Edit]] = {
 
 
 def edit_from_json(record: object) -> Edit:
-    """The edit that :meth:`Edit.to_json` gave a record of.
+    """The edit that `Edit.to_json` gave a record of.
 
     Args:
         record: A mapping with "edit", "layers" and the arguments of that edit; of values from

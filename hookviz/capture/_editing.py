@@ -41,7 +41,7 @@ Layers: TypeAlias = LayerSelector | Iterable[LayerSelector]
 
 
 class Where(TypedDict, total=False):
-    """Which tensors of its layers an edit changes; :class:`Edit` has the meanings."""
+    """Which tensors of its layers an edit changes; `Edit` has the meanings."""
 
     call: int | None
     leaf: str | None
@@ -127,7 +127,7 @@ class Edit:
         return f"{shown}{leaf}{call}: {self.text}"
 
     def to_json(self) -> dict[str, Any]:
-        """The edit as values that JSON knows; :func:`edit_from_json` makes it again.
+        """The edit as values that JSON knows; `edit_from_json` makes it again.
 
         Returns:
             "edit", the name of the ready-made edit, its arguments, and "layers", a list of names
@@ -247,7 +247,7 @@ class _Calls(threading.local):
 
 
 class Editing(StaysHere):
-    """The context of :func:`edit`.
+    """The context of `edit`.
 
     Attributes:
         edits: The edits, in order.

@@ -33,7 +33,7 @@ class FeatureExtractor(nn.Module):
     Args:
         model: Any ``nn.Module``.
         layers: Names, globs, patterns, types, modules or predicates (see
-            :func:`~hookviz.capture.select_layers`), or a mapping from names that you
+            `select_layers`), or a mapping from names that you
             choose to layers. "" is the model's own output.
         calls: What to do with a layer that runs several times in one forward: "error" (the
             default) refuses, "first" and "last" take one, "all" makes every value of the result a
@@ -41,7 +41,7 @@ class FeatureExtractor(nn.Module):
         gradients: False: detached copies. True: copies in autograd's graph, through which a loss
             on features reaches the parameters and the input.
         stop_early: End the forward after the last chosen layer, as far as that can be known (see
-            :class:`~hookviz.capture.Capture`).
+            `Capture`).
         device: Where the copies go; None leaves them where they are.
 
     Attributes:

@@ -146,7 +146,7 @@ def change_leaves(value: Any, change: Callable[[str, Tensor], Tensor], prefix: s
     Args:
         value: What a layer received or gave; it and what it holds are not changed.
         change: (leaf path, tensor) → tensor; called for the paths and in the order of
-            :func:`~hookviz.capture.leaves`. Returning the tensor itself keeps it.
+            `leaves`. Returning the tensor itself keeps it.
         prefix: Path of the value itself.
 
     Returns:

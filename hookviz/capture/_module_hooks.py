@@ -114,7 +114,7 @@ def set_forward_hook(module: nn.Module, act: Act, *, asks: bool = False) -> Call
     Args:
         module: The module.
         act: (module, args, output) → None or another output.
-        asks: ``act`` asks :func:`belongs_to` itself, where a second call would cost too much.
+        asks: ``act`` asks `belongs_to` itself, where a second call would cost too much.
 
     Returns:
         A function that takes the hook off; again is harmless.

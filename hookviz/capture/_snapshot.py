@@ -1,6 +1,6 @@
 """Copies of tensors that nobody else can change, taken at the moment a hook runs.
 
-The rule: a tensor that cannot be kept is a reason (:class:`CannotKeep`) for its layer alone, which
+The rule: a tensor that cannot be kept is a reason (`CannotKeep`) for its layer alone, which
 the hooks note; it never ends the forward. Only what the user asked for does: the memory limit and
 an error in a transform.
 """

@@ -45,11 +45,11 @@ class _ThisThread(threading.local):
 _this_thread = _ThisThread()
 
 RawRecord: TypeAlias = tuple[int, str, int, int, Kind, str, Tensor]
-"""A :class:`Record` as hooks write it, at a third of the cost."""
+"""A `Record` as hooks write it, at a third of the cost."""
 
 
 class Record(NamedTuple):
-    """One tensor that was kept; ``layer`` is the index of its :class:`Hooked`."""
+    """One tensor that was kept; ``layer`` is the index of its `Hooked`."""
 
     layer: int
     module_type: str

@@ -74,7 +74,7 @@ class VerboseExecution(nn.Module):
         depth: Layers down to this many names deep: 1 (the default) the model's children, 2 their
             children as well, None all; 0 the model alone.
         layers: Tell these instead (names, globs, patterns, types, predicates; see
-            :func:`~hookviz.capture.select_layers`).
+            `select_layers`).
         live: Write each row when its call ends, so that the children of a layer stand above it;
             False: nothing is written.
         stream: Where to; default ``sys.stdout``.

@@ -13,7 +13,7 @@ from hookviz._text import columns
 from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
-_NOTEBOOKS = ("hookviz", "hooks", "your_model", "explain", "live")
+_NOTEBOOKS = ("hookviz", "hooks", "your_model", "explain", "survey", "live", "training")
 
 
 @cli.command()
@@ -28,8 +28,9 @@ def lab(notebook: str, port: int | None, no_browser: bool) -> None:
     """Open JupyterLab on a notebook that comes with hookviz.
 
     NOTEBOOK is hookviz (the app, the default), hooks (PyTorch's hooks side by side with hookviz),
-    your_model (a module and a checkpoint of your own), explain (why a model answers as it does) or
-    live (a camera, a video, an animation).
+    your_model (a module and a checkpoint of your own), explain (why a model answers as it does),
+    survey (what channels look for in a data set), live (a camera, a video, an animation) or
+    training (a network watched while it learns).
     It is copied into the current folder; one that is there already is kept.
     """
     import importlib.util

@@ -189,32 +189,40 @@ class Ablation:
 
     def scores(self, channels: list[int]) -> Tensor:
         """(T, n) the scores with each of the channels set to 0."""
-        size = self.job.options["batch"]
-        each = max(1, self.record.tensor.nbytes)
-        from_layer = self._goes_from_layer(channels[: min(len(channels), 4)])
-        if size is None:
-            size = max(1, min(512, _MOST_BYTES // each)) if from_layer else _BATCH
-        found: list[Tensor] = []
+        asked, steps = self.job.options["batch"], self.job.steps
+        size = asked or max(1, min(512, _MOST_BYTES // max(1, self.record.tensor.nbytes)))
+        first = self._from_layer(channels[:size])
+        found = [] if first is None else [first]
+        if first is None:
+            size = asked or _BATCH
+        else:
+            steps.step(first.shape[1])
+            channels = channels[size:]
         for part in _parts(channels, size):
-            found.append(self._of(part, from_layer=from_layer))
-            self.job.steps.step(len(part))
+            found.append(self._of(part, from_layer=first is not None))
+            steps.step(len(part))
         return torch.cat(found, 1)
 
-    def _goes_from_layer(self, channels: list[int]) -> bool:
-        """Whether copies made at the layer give what images of their own give."""
+    def _from_layer(self, channels: list[int]) -> Tensor | None:
+        """(T, n) the scores by copies made at the layer.
+
+        None where they are not what images of their own give: the copy without ablation must have
+        the score of the image, and that of the first channel the one that it has alone.
+        """
         if len(channels) < 2:
-            return False
+            return None
         try:
             copied = self._of([None, *channels], from_layer=True)
         except RunCancelled:
             raise
         except Exception:  # noqa: BLE001 - the model's code met a batch that it does not expect
-            return False
+            return None
         alone = self._of(channels[:1], from_layer=False)
         expected = torch.cat((self.before[:, None], alone), 1)
         size = torch.cat((expected, copied), 1).abs().amax()
         bound = 1e3 * torch.finfo(self.record.tensor.dtype).eps * float(size)
-        return bool(((copied[:, :2] - expected).abs() <= bound).all())
+        same = bool(((copied[:, :2] - expected).abs() <= bound).all())
+        return copied[:, 1:] if same else None
 
     def _of(self, channels: list[int] | list[int | None], *, from_layer: bool) -> Tensor:
         """(T, n) the scores with each of the channels set to 0; None leaves all as they are."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
+import io
 import math
+import sys
 import threading
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -415,6 +419,27 @@ class TrainingHistory:
             )
         return self.image(fitting[-1])
 
+    def _repr_png_(self) -> bytes | None:
+        """What a notebook shows: the loss, or the shares of zeros, up to now."""
+        known = [q for q in ("loss", "zeros", "gradient") if q in self.scalars or self.has(q)]
+        if not known:
+            return None
+        file = io.BytesIO()
+        self.figure(None, known[0]).savefig(file, format="png")
+        return file.getvalue()
+
+    def _repr_mimebundle_(self, **_options: Any) -> dict[str, Any]:
+        """In a notebook a widget that follows the training; elsewhere the curve and a line."""
+        found: dict[str, Any] = {"text/plain": repr(self)}
+        if png := self._repr_png_():
+            found["image/png"] = base64.b64encode(png).decode("ascii")
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if getattr(shell, "kernel", None) is not None:
+            # By its name: the widget knows the monitor, not the other way round.
+            view = importlib.import_module("hookviz.widget").TrainingView(self)
+            found |= view._repr_mimebundle_()
+        return found
+
     def _png(self, picture: PictureAt) -> bytes:
         raise NotImplementedError
 
@@ -453,8 +478,6 @@ class TrainingHistory:
         Raises:
             MonitorError: It is gone.
         """
-        import io
-
         from PIL import Image
 
         return Image.open(io.BytesIO(self._png(picture)))

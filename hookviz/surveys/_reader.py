@@ -117,7 +117,9 @@ class LayerStatistics:
             raise SurveyError(f"share is {share!r}; legal is 0 to 1.")
         half = BINS // 2
         order = np.concatenate((np.arange(half + 2039, half - 1, -1), np.arange(2040)))
-        middle = bin_edges().mean(1)[order]
+        middle = bin_edges().mean(1)
+        middle[[0, half]] = 0.0  # zeros
+        middle = middle[order]
         upto = self.histogram[:, order].cumsum(1)
         wanted = np.maximum(np.ceil(share * self.count), 1)
         at = (upto < wanted[:, None]).sum(1).clip(max=len(order) - 1)

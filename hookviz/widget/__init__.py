@@ -14,8 +14,9 @@ from hookviz.widget._image_input import ImageInput
 from hookviz.widget._layer_tree import LayerTree
 from hookviz.widget._map_gallery import MapGallery
 from hookviz.widget._session import Session, is_session
+from hookviz.widget._training_view import TrainingView
 
-__all__ = ["Explorer", "ImageInput", "LayerTree", "MapGallery", "explore"]
+__all__ = ["Explorer", "ImageInput", "LayerTree", "MapGallery", "TrainingView", "explore"]
 
 
 def explore(

@@ -167,7 +167,7 @@ class DataSet(Panel):
             facts = found.facts
             self.opened = {
                 "title": f"{facts['model']} ({facts['weights']})",
-                "facts": [f"{statistics.images} of {sum(facts['sections'])} images", *notes],
+                "facts": [f"{statistics.images} of {sum(facts['sections'])} images.", *notes],
                 "layers": [
                     [name, layout["shape"]]
                     for name, layout in zip(found.layers, facts["layouts"], strict=True)
@@ -427,6 +427,8 @@ class DataSet(Panel):
             if not app.image_input.choose(facts["preprocessing"]):
                 place = None
                 self.said += " The survey prepared it otherwise, so its values differ."
+            if app.edits:
+                self.said += " Runs are made with the edits of What if, so values may differ."
             app.image = picture
             key = card_key(layout["layer"], layout["call"])
             app.tree.hidden_calls = [one for one in app.tree.hidden_calls if one != key]
@@ -588,7 +590,7 @@ def _channel_facts(
         return ", ".join(filter(None, (found.images[image].name, place_text(tuple(place)))))
 
     odd = ((statistics.nan, "NaN"), (statistics.posinf, "+Inf"), (statistics.neginf, "−Inf"))
-    files = found.facts["data"] == "files"
+    files = found.facts["data"] in ("files", "tar files", "parquet files")
     numbers = [
         ["Mean", value(statistics.mean[channel]), ""],
         ["Standard deviation", value(statistics.std[channel]), ""],

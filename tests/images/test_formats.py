@@ -315,7 +315,12 @@ def test_an_srgb_profile_leaves_every_pixel_as_it_is(encode):
     assert picture.notes == ()
 
 
-@pytest.mark.parametrize("profile", [b"", b"nonsense", b"\x00" * 128, p3_profile()[:200]])
+# Names of their own: a profile holds the time at which it was made, and two workers must agree.
+@pytest.mark.parametrize(
+    "profile",
+    [b"", b"nonsense", b"\x00" * 128, p3_profile()[:200]],
+    ids=["empty", "nonsense", "zeros", "cut"],
+)
 def test_a_broken_profile_is_a_note(profile, encode):
     picture = read_image(encode(Image.new("RGB", (4, 4), "navy"), "PNG", icc_profile=profile))
     assert picture.image.getpixel((0, 0)) == (0, 0, 128)

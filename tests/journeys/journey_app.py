@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import io
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
@@ -36,6 +38,35 @@ SOURCE_BYTES = """async img => {
   }
   return btoa(text);
 }"""
+
+
+# Where an element is once it has been in one place for six of the browser's frames: a picture that
+# is painted above it moves it.
+STEADY = """async element => {
+  let before = '', same = 0;
+  while (same < 6) {
+    await new Promise(requestAnimationFrame);
+    const now = JSON.stringify(element.getBoundingClientRect());
+    same = now === before ? same + 1 : 0;
+    before = now;
+  }
+  return JSON.parse(before);
+}"""
+
+
+def steady_box(element: Locator) -> dict[str, float]:
+    """Where an element is on the screen (x, y, width, height), once it stays there."""
+    expect(element).to_be_attached()  # a line is not "visible"
+    found: dict[str, float] = element.evaluate(STEADY)
+    return found
+
+
+def soon(holds: Callable[[], object], what: Callable[[], object] = lambda: "") -> None:
+    """Wait until what Playwright's ``expect`` has no word for holds; ``what`` is said otherwise."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until, what()
+        time.sleep(0.05)
 
 
 class App:

@@ -302,8 +302,9 @@ class Lab:
         assert value == expected, expression
 
     def interrupt(self) -> None:
-        """Press the toolbar's Interrupt."""
-        self.page.locator('.jp-NotebookPanel-toolbar [data-jp-item-name="interrupt"]').click()
+        """Press the toolbar's Interrupt, and wait until the kernel has been interrupted."""
+        with self.page.expect_response(re.compile("/interrupt")):
+            self.page.locator('.jp-NotebookPanel-toolbar [data-jp-item-name="interrupt"]').click()
 
     def restart(self) -> None:
         """Press the toolbar's Restart, confirm, and wait for the new kernel."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from journey_app import App
+from journey_app import App, steady_box
 from journey_lab import Lab
 from playwright.sync_api import Locator, expect
 
@@ -24,8 +24,7 @@ def spot(grid: Locator, index: int, y: int, x: int) -> tuple[float, float, int]:
     row, column = divmod(index, tiles["columns"])
     left = tiles["left"] + column * tiles["across"] + (x + 0.5) * tiles["width"] / tiles["cols"]
     top = tiles["top"] + row * tiles["down"] + (y + 0.5) * tiles["height"] / tiles["rows"]
-    box = grid.bounding_box()
-    assert box is not None
+    box = steady_box(grid)
     scale = box["width"] / grid.evaluate("img => Number(img.getAttribute('width'))")
     return box["x"] + left * scale, box["y"] + top * scale, tiles["channels"][index]
 

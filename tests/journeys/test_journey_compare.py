@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journey_app import App
+from journey_app import App, soon, steady_box
 from journey_lab import Lab
 from playwright.sync_api import expect
 
@@ -33,8 +33,7 @@ def hover(lab: Lab, app: App, cell: dict[str, Any], y: int, x: int, size: int) -
     _, (width, height) = cells(app)
     canvas = app.part("compare-maps")
     canvas.scroll_into_view_if_needed()
-    box = canvas.bounding_box()
-    assert box is not None
+    box = steady_box(canvas)
     scale = box["width"] / canvas.evaluate("canvas => canvas.width")
     left, top = cell["x"] + (x + 0.5) * width / size, cell["y"] + (y + 0.5) * height / size
     lab.page.mouse.move(box["x"] + left * scale, box["y"] + top * scale, steps=2)
@@ -119,7 +118,8 @@ def test_compare_two_photos_by_mouse(
     lab.page.mouse.down()
     hover(lab, app, places[0], 7, 10, 14)
     lab.page.mouse.up()
-    assert int(app.part("compare-wipe").input_value()) == 75
+    expect(app.part("compare-wipe")).to_have_value("75")
+    expect(app.part("compare-maps")).to_have_attribute("data-wipe", "75")
     lab.screenshot("compare_wipe")
     pixels = """(canvas, [x, y]) => [...canvas.getContext('2d').getImageData(x, y, 1, 1).data]"""
 
@@ -227,25 +227,20 @@ def test_reduced_motion_leaves_blinking_to_the_hand(
         lab.page.emulate_media(reduced_motion="no-preference")
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (650, 900)])
 def test_the_maps_are_in_sight_however_wide_the_page(
-    open_app: Callable[..., tuple[Lab, App]], width: int, height: int
+    open_app: Callable[..., tuple[Lab, App]],
 ) -> None:
     lab, app = open_app(READY)
     compare_two_photos(lab, app)
-    size = lab.page.viewport_size
-    lab.page.set_viewport_size({"width": width, "height": height})
-    try:
+    for width, height in ((1280, 720), (650, 900)):
+        lab.page.set_viewport_size({"width": width, "height": height})
         app.root.scroll_into_view_if_needed()
         app.part("compare").evaluate("el => el.scrollIntoView({block: 'start'})")
         expect(app.part("compare-maps")).to_be_in_viewport()
         lab.page.wait_for_timeout(800)  # the width is told once it stays
         lab.screenshot(f"compare_{width}")
         # Nothing is wider than its place.
-        inside = "el => el.scrollWidth <= el.clientWidth + 1"
-        assert app.part("compare").evaluate(inside)
+        soon(lambda: app.part("compare").evaluate("e => e.scrollWidth <= e.clientWidth + 1"))
         for layer in range(2):
             app.part("compare-layer").nth(layer).focus()
             expect(app.part("compare-layer").nth(layer)).to_be_in_viewport()
-    finally:
-        lab.page.set_viewport_size(size or {"width": 1440, "height": 1000})

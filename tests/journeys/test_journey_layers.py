@@ -76,7 +76,7 @@ def test_a_layer_called_three_times(open_app: Callable[..., tuple[Lab, App]]) ->
         '                      ["layer1.0.relu", "fc"], run=False)\napp'
     )
     app.run("layer1.0.relu", "fc")
-    assert app.root.locator('[data-hv="card"][data-layer="layer1.0.relu"]').count() == 3
+    expect(app.root.locator('[data-hv="card"][data-layer="layer1.0.relu"]')).to_have_count(3)
     expect(app.card("layer1.0.relu", 3)).to_contain_text("256")
     app.painted("layer1.0.relu", call=3)
     app.search("layer1.0.relu")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import pytest
-from journey_app import App
+from journey_app import App, soon
 from journey_lab import Lab
 from playwright.sync_api import expect
 
@@ -81,7 +81,10 @@ def test_narrow_window_and_zoom(open_app: Callable[..., tuple[Lab, App]]) -> Non
     for name, width, height in (("800px", 800, 1000), ("zoom200", 720, 500)):
         lab.page.set_viewport_size({"width": width, "height": height})
         app.run_button.scroll_into_view_if_needed()
-        assert app.root.evaluate(OVERFLOWING) == [], name
+        soon(
+            lambda: app.root.evaluate(OVERFLOWING) == [],
+            lambda name=name: f"{name}: {app.root.evaluate(OVERFLOWING)}",
+        )
         lab.screenshot(f"looks_{name}_runbar")
         app.part("search").scroll_into_view_if_needed()
         lab.screenshot(f"looks_{name}_layers")

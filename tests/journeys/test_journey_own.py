@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from journey_app import App
+from journey_app import App, soon, steady_box
 from journey_lab import Lab
 from playwright.sync_api import Locator, expect
 
@@ -31,8 +31,7 @@ def test_channels_first_and_of_one_layer(
     # By mouse: the star over the map that the pointer is on.
     tiles: dict[str, Any] = grid.evaluate("img => JSON.parse(img.dataset.tiles)")
     grid.evaluate("img => img.scrollIntoView({block: 'center'})")
-    box = grid.bounding_box()
-    assert box is not None
+    box = steady_box(grid)
     scale = box["width"] / grid.evaluate("img => Number(img.getAttribute('width'))")
     lab.page.mouse.move(
         box["x"] + scale * (tiles["left"] + 5.7 * tiles["across"]),
@@ -72,7 +71,7 @@ def test_channels_first_and_of_one_layer(
     app.card("features.28").locator('[data-hv="own-channels"]').click()
     app.card("features.28").locator('[data-hv="own-first"]').click()
     expect(app.card("features.28").locator('[data-hv="own-first"]')).to_be_hidden()
-    assert channels(app.painted("features.28"))[:3] == [0, 1, 2]
+    soon(lambda: channels(app.painted("features.28"))[:3] == [0, 1, 2])
 
 
 def test_columns_are_as_wide_as_wanted_and_stay_so(
@@ -83,13 +82,10 @@ def test_columns_are_as_wide_as_wanted_and_stay_so(
     side = app.root.locator(".hv-side")
 
     def wide(part: Locator) -> float:
-        box = part.bounding_box()
-        assert box is not None
-        return float(box["width"])
+        return steady_box(part)["width"]
 
     before, edge = wide(side), app.part("edge-side")
-    box = edge.bounding_box()
-    assert box is not None
+    box = steady_box(edge)
     x, y = box["x"] + box["width"] / 2, box["y"] + 200
     lab.page.mouse.move(x, y)
     lab.page.mouse.down()
@@ -112,7 +108,7 @@ def test_columns_are_as_wide_as_wanted_and_stay_so(
     chosen = wide(side)
     lab.run_cell(0)
     again = App(lab.page, lab.output(0)).wait_ready()
-    assert abs(wide(again.root.locator(".hv-side")) - chosen) < 3
+    soon(lambda: abs(wide(again.root.locator(".hv-side")) - chosen) < 3)
     again.part("edge-side").focus()
     lab.page.keyboard.press("Enter")
     assert abs(wide(again.root.locator(".hv-side")) - before) < 3

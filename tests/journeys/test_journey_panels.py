@@ -149,7 +149,7 @@ app
 """
 
 
-def test_attention_over_the_photo_and_a_channels_picture_in_both_themes(
+def test_attention_over_the_photo_in_both_themes(
     open_app: Callable[..., tuple[Lab, App]], axe_source: str
 ) -> None:
     lab, app = open_app(ATTENDING)
@@ -172,22 +172,4 @@ def test_attention_over_the_photo_and_a_channels_picture_in_both_themes(
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     lab.theme("dark")
     lab.screenshot("panel_attention_dark")
-    assert lab.axe(axe_source, '[data-hv="app"]') == []
-    # A channel's picture, begun by keyboard.
-    app.part("tab-gallery").click()
-    app.card("patches").locator('[data-hv="grid"]').focus()
-    lab.page.keyboard.press("c")
-    expect(app.part("channel-title")).to_contain_text("patches")
-    app.part("channel-size").fill("64")
-    app.part("channel-steps").fill("40")
-    lab.page.keyboard.press("Enter")
-    expect(app.part("channel-looks-done")).to_contain_text("40 steps", timeout=60_000)
-    picture = app.part("channel-looks-picture")
-    assert picture.evaluate("img => [img.naturalWidth, img.naturalHeight]") == [64, 64]
-    expect(app.part("channel-looks-values").locator("tbody tr")).to_have_count(2)
-    picture.scroll_into_view_if_needed()
-    lab.screenshot("panel_looks_for_dark")
-    assert lab.axe(axe_source, '[data-hv="app"]') == []
-    lab.theme("light")
-    lab.screenshot("panel_looks_for")
     assert lab.axe(axe_source, '[data-hv="app"]') == []

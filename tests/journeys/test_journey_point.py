@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from journey_app import App
+from journey_app import App, steady_box
 from journey_lab import Lab
 from playwright.sync_api import Locator, expect
 
@@ -31,8 +31,7 @@ def hover(lab: Lab, grid: Locator, index: int, y: int, x: int) -> dict[str, Any]
     left = tiles["left"] + column * tiles["across"] + (x + 0.5) * tiles["width"] / tiles["cols"]
     top = tiles["top"] + row * tiles["down"] + (y + 0.5) * tiles["height"] / tiles["rows"]
     grid.evaluate("img => img.scrollIntoView({block: 'start'})")
-    box = grid.bounding_box()
-    assert box is not None
+    box = steady_box(grid)
     scale = box["width"] / grid.evaluate("img => Number(img.getAttribute('width'))")
     lab.page.mouse.move(box["x"] + left * scale, box["y"] + top * scale, steps=3)
     return tiles
@@ -101,9 +100,7 @@ def test_pin_by_keyboard_and_follow_a_bar(
     lab.await_picture(picture)
     # The box lies over the very pixels of the photo.
     size = lab.value("app.run.image.size")
-    outer, inner = picture.bounding_box(), shown.locator("path").first.bounding_box()
-    assert outer is not None
-    assert inner is not None
+    outer, inner = steady_box(picture), steady_box(shown.locator("path").first)
     assert abs((inner["x"] - outer["x"]) / outer["width"] - box[0] / size[0]) < 0.02
     lab.screenshot("point_pinned")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
@@ -138,8 +135,7 @@ def test_a_region_of_the_photo(open_app: Callable[..., tuple[Lab, App]], axe_sou
     app.painted("features.28")
     photo = app.part("original")
     expect(photo).to_have_attribute("tabindex", "0")
-    box = photo.bounding_box()
-    assert box is not None
+    box = steady_box(photo)
     lab.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.2)
     lab.page.mouse.down()
     lab.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.6, steps=4)

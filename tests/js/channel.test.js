@@ -146,6 +146,30 @@ describe("the panel", () => {
     part(el, "channel-name").dispatchEvent(new Event("input"));
     expect(part(el, "channel-replace").hidden).toBe(true);
   });
+  test("what it looks for is asked for, grows, can be cancelled, and stands with both values", () => {
+    const [size, steps] = [part(el, "channel-size"), part(el, "channel-steps")];
+    size.value = "64";
+    steps.value = "40";
+    press(steps, "Enter");
+    expect(model.sent).toMatchObject([{ type: "visualize", size: 64, steps: 40, seed: 0 }]);
+    const bar = part(el, "channel-looks-bar");
+    model.change({ looks_for: { state: "working", why_not: "", step: 10, steps: 40, value: "3.5" } });
+    model.hear({ type: "looks-for", key: "a#1", channel: 3 }, [PNG]);
+    const img = part(el, "channel-looks-picture");
+    expect([img.hidden, img.alt, bar.hidden, bar.getAttribute("aria-valuenow")]).toEqual([false, "The picture so far", false, "10"]);
+    part(el, "channel-looks").click();
+    part(el, "channel-looks-cancel").click();
+    expect(model.types()).toEqual(["visualize", "cancel"]);
+    model.change({ looks_for: { state: "done", why_not: "", title: "channel 3 of a", clean: "9.1", robust: "7.2", note: "40 steps" } });
+    expect([...part(el, "channel-looks-values").querySelectorAll("td")].map((cell) => cell.textContent)).toEqual(["9.1", "7.2"]);
+    expect([bar.hidden, img.alt]).toEqual([true, "What channel 3 of a looks for"]);
+    part(el, "channel-looks-export").click();
+    expect(model.types().at(-1)).toBe("export");
+    model.change({ alert: { message: "The size is 4.", field: "looks-for" } });
+    expect(part(el, "channel-looks-problem").textContent).toContain("The size is 4.");
+    model.change({ looks_for: { state: "none", why_not: "" } });
+    expect(img.hidden).toBe(true);
+  });
   test("without a channel it says how one is opened", () => {
     model.change({ shown: {} });
     expect(part(el, "channel-title").closest("[hidden]")).not.toBeNull();

@@ -400,3 +400,12 @@ def test_pictures_are_those_of_feature_maps(small: Small) -> None:
     assert np.array_equal(shown, np.asarray(wanted.canvas.buffer_rgba())[..., :3])
     assert not np.array_equal(shown, np.asarray(m.picture("conv1", step=0).convert("RGB")))
     assert m.picture("conv1", kind="filters").width == 300
+
+
+def test_a_notebook_shows_the_curve_up_to_now(small: Small) -> None:
+    with hookviz.monitor(small, stats_every=1) as m:
+        assert m._repr_png_() is None
+        train(small, batches(2), m.step)
+        shown = m._repr_png_()
+    assert shown is not None
+    assert shown.startswith(b"\x89PNG")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 import torch
 
 import hookviz
-from hookviz.errors import SurveyError
+from hookviz.errors import RunCancelled, SurveyError
+from hookviz.surveys._facts import ModelText
+from hookviz.surveys._on_ray import Actor, ShardJob
 
 from .conftest import Begin, digest, small_net
 
@@ -88,7 +91,6 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start(scripts: Path, *arguments: object) -> subprocess.Popen[str]:
     path = os.pathsep.join((str(scripts), *filter(None, sys.path)))
     environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
-    environment["RAY_raylet_start_wait_time_s"] = "120"  # where the machine is busy
     command = [sys.executable, str(scripts / "run.py"), *map(str, arguments)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -102,6 +104,8 @@ def finished(process: subprocess.Popen[str]) -> str:
 
 
 @needs_ray
+# Ray's own processes give up where a busy machine starts them too slowly.
+@pytest.mark.flaky(reruns=1)
 def test_ray_with_a_killed_actor_and_a_killed_driver(
     scripts: Path, photos: Path, tmp_path: Path
 ) -> None:
@@ -120,6 +124,26 @@ def test_ray_with_a_killed_actor_and_a_killed_driver(
     assert "killed 1" in finished(again)
     assert digest(tmp_path / "ray") == expected
     assert digest(tmp_path / "ray-tar") == digest(tmp_path / "here-tar")
+
+
+def test_an_actor_reads_tar_files_by_the_plan_alone(
+    scripts: Path, photos: Path, tmp_path: Path, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(scripts)
+    with tarfile.open(tmp_path / "few.tar", "w") as tar:
+        for at, path in enumerate(sorted(photos.rglob("*.png"))[:5]):
+            tar.add(path, f"{at}.png")
+    options: Any = {"model": "own_net:net", "layers": ["0"], "shard": 3}
+    begin(tmp_path / "few.tar", tmp_path / "here", **options)
+    with pytest.raises(RunCancelled):
+        begin(tmp_path / "few.tar", tmp_path / "out", cancelled=lambda: True, **options)
+    text = ModelText("own_net:net", "auto", None, True, "cpu")
+    job = ShardJob(str(tmp_path / "out"), "tar files", str(tmp_path), text, 0)
+    actor = Actor(asdict(job))
+    for number in range(2):
+        assert actor.make(number)["failed"] == ""
+    begin(tmp_path / "few.tar", tmp_path / "out", progress=pytest.fail, **options)
+    assert digest(tmp_path / "out") == digest(tmp_path / "here")
 
 
 @needs_ray

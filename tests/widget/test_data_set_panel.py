@@ -85,7 +85,7 @@ def test_a_folder_that_is_typed_is_shown_as_the_library_reads_it(
     assert panel.alert == {}
     survey = hookviz.open_survey(folder)
     assert [name for name, _ in panel.opened["layers"]] == list(survey.layers)
-    assert panel.opened["facts"][0] == "21 of 22 images"
+    assert panel.opened["facts"][0] == "21 of 22 images."
     assert panel.opened["failures"] == [[one.name, one.reason] for one in survey.failures]
     assert panel.opened["rest"] == ""
     page.say("layer", layer="relu")
@@ -315,7 +315,7 @@ def test_a_cancelled_survey_shows_what_is_done_and_goes_on(
     assert app.wait(60)
     assert app.status["outcome"] == "cancelled"
     assert panel.progress == ""
-    assert panel.opened["facts"][0] == "64 of 160 images"
+    assert panel.opened["facts"][0] == "64 of 160 images."
     assert panel.opened["rest"] == str(copy)
     page.say("channel", channel=0)
     assert app.wait(60)
@@ -326,7 +326,7 @@ def test_a_cancelled_survey_shows_what_is_done_and_goes_on(
     assert app.wait(60)
     assert app.wait(60)
     assert app.survey.complete
-    assert panel.opened["facts"][0] == "160 of 160 images"
+    assert panel.opened["facts"][0] == "160 of 160 images."
     assert panel.opened["rest"] == ""
     # New images are asked about, and surveyed where that is wanted.
     (copy / "new.png").write_bytes((photos / "kind0" / "00.png").read_bytes())
@@ -336,7 +336,7 @@ def test_a_cancelled_survey_shows_what_is_done_and_goes_on(
     page.say("action", do="more-images")
     assert app.wait(60)
     assert app.wait(60)
-    assert panel.opened["facts"][0] == "161 of 161 images"
+    assert panel.opened["facts"][0] == "161 of 161 images."
 
 
 def test_what_cannot_be_surveyed_is_said_at_the_fields(

@@ -158,7 +158,9 @@ function looksForView(cleanup, model) {
   const size = number("size", "Size in pixels", { min: "8", max: "512", placeholder: "auto" });
   const steps = number("steps", "Steps", { min: "1", max: "4096", value: "128" });
   const seed = number("seed", "Seed", { min: "0", value: "0" });
-  const go = button("channel-looks", () => model.send({ type: "visualize", size: whole(size, 0), steps: whole(steps, 128), seed: whole(seed, 0) }), {}, "What does it look for?");
+  const go = button("channel-looks", () => {
+    if (!isOff(go)) model.send({ type: "visualize", size: whole(size, 0), steps: whole(steps, 128), seed: whole(seed, 0) });
+  }, {}, "What does it look for?");
   const stop = button("channel-looks-cancel", () => model.send({ type: "cancel" }), { class: "hv-button", title: "The picture so far stays" }, "Cancel");
   const save = button("channel-looks-export", () => model.send({ type: "export" }), {}, icon("export"), "Export as zip");
   const problem = h("p", { hv: "channel-looks-problem", class: "hv-field-problem", role: "alert", hidden: true });
@@ -176,7 +178,7 @@ function looksForView(cleanup, model) {
     input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "Enter") return;
       event.stopPropagation();
-      if (!isOff(go)) go.click();
+      go.click();
     });
   }
   cleanup.follow(model, ["looks_for"], () => {

@@ -219,7 +219,10 @@ export function renderDataSet({ model, el }) {
     one.hidden = !has;
     bare(crops);
     mark();
-    if (!has) return;
+    if (!has) {
+      crops.replaceChildren();
+      return;
+    }
     setText(name, `Channel ${found.channel}`);
     deadNote.hidden = !found.dead;
     const hits = /** @type {any[]} */ (found.hits);
@@ -228,7 +231,7 @@ export function renderDataSet({ model, el }) {
       const go = button("dataset-crop", () => hit.openable && send({ type: "show", rank: hit.rank }), {
         class: "hv-dataset-crop", title: hit.openable ? `${hit.name}: open it as the image` : `${hit.name} came without a file`,
         "aria-label": `${hit.openable ? "Open " : ""}${hit.name}: ${hit.value}${where ? ` at ${where}` : ""}` },
-      h("img", { alt: "", hidden: true }), h("span", {}, hit.value), h("span", { class: "hv-dim hv-dataset-name" }, hit.name), h("span", { class: "hv-dim" }, where));
+      h("img", { alt: "", hidden: true }), h("span", {}, hit.value), h("span", { class: "hv-dim", hv: "dataset-name" }, hit.name.split("/").at(-1)), h("span", { class: "hv-dim" }, where));
       setOff(go, !hit.openable);
       return h("li", {}, go);
     }));
