@@ -295,7 +295,8 @@ class LiveView(Panel):
         """What the page shows of each layer, and the bytes of levels, flags and colors."""
         height, width = run.input.tensor.shape[-2:]
         facts = FigureFacts(input_size=(int(height), int(width)))
-        view = view.replace(overlay=False, show_input=False, summary="none", page=0)
+        style = self._look.get("style", view.style)
+        view = view.replace(overlay=False, show_input=False, summary="none", page=0, style=style)
         cards: list[dict[str, Any]] = []
         buffers: list[bytes] = []
         self._tiles = {}
@@ -438,9 +439,9 @@ class LiveView(Panel):
         seconds = time.monotonic() - self._begun
         with self.showing_problems():
             try:
-                export.add(
-                    run.facts, shown, number=export.count, seconds=seconds, own_options=self._tiles
-                )
+                # Files are light, as every export is; the rest is as shown.
+                own = {label: o.replace(style="light") for label, o in self._tiles.items()}
+                export.add(run.facts, shown, number=export.count, seconds=seconds, own_options=own)
             except BaseException:
                 self._export, self.recording = None, {}
                 raise

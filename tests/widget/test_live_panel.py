@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import hookviz
+from hookviz.export import read_png_facts
 from hookviz.models import LoadedModel
 from hookviz.render import GridOptions, Subject, color_table
 from hookviz.widget import Explorer, explore
@@ -262,6 +263,19 @@ def test_figures_come_where_the_source_stands_and_not_while_it_runs(ready: Any) 
     with Image.open(io.BytesIO(pictures[0])) as figure:
         assert figure.width == 500
     assert page.types().count("figures") == 1
+
+
+def test_colors_are_those_of_the_theme_and_recordings_are_light(ready: Any, tmp_path: Path) -> None:
+    _, panel, page = ready
+    page.say("look", width=500, ratio=1, style="dark")
+    page.say("record", frames=1, folder=str(tmp_path))
+    show(page, 1, frame())
+    message, buffers = page.last("tiles")
+    card = message["cards"][0]
+    assert buffers[card["colors"]][:768] == color_table("hookviz_dark").rgb.tobytes()
+    (grid, *_) = sorted(Path(panel.recording["path"]).glob("*.png"))
+    assert read_png_facts(grid)["style"] == "light"
+    assert read_png_facts(grid)["cmap"] == "RdBu_r"
 
 
 def until_drawn(panel: Any, page: Any) -> None:
