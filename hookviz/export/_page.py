@@ -116,8 +116,8 @@ def quantised(values: NDArray[np.float64], *, whole: bool = False) -> Quantised:
     step = max(high / _STEPS - low / _STEPS, float(np.finfo(np.float64).tiny))
     if whole:
         step = float(np.ceil(step))
-    base = 0.0 if low < 0 < high else low
-    zero = int(np.ceil(-low / step)) if low < 0 < high else 0
+    around = low <= 0 <= high
+    base, zero = (0.0, int(np.ceil(-low / step))) if around else (low, 0)
     codes[finite] = np.rint((values[finite] - base) / step) + zero
     return Quantised(codes, base, zero, step, low, high)
 

@@ -266,13 +266,14 @@ class WhatIf(Panel, TakesFiles):
 
     def _note(self, picture: Picture) -> None:
         """Keeps a photo of this session, so that a layer's value for it can be had."""
-        if self._photos and next(reversed(self._photos)) == picture.sha256 and self.images:
-            return
-        self._photos.pop(picture.sha256, None)
-        self._photos[picture.sha256] = picture
-        while sum(map(_bytes, self._photos.values())) > _PHOTO_BYTES and len(self._photos) > 1:
-            del self._photos[next(iter(self._photos))]
-        photos = [one for one in reversed(self._photos.values()) if not sample_named(one)]
+        if not sample_named(picture):  # the samples are at hand without being kept
+            if next(reversed(self._photos), None) == picture.sha256:
+                return
+            self._photos.pop(picture.sha256, None)
+            self._photos[picture.sha256] = picture
+            while sum(map(_bytes, self._photos.values())) > _PHOTO_BYTES and len(self._photos) > 1:
+                del self._photos[next(iter(self._photos))]
+        photos = reversed(self._photos.values())
         samples = [[name, name] for name in sample_images()]
         self.images = [*([one.sha256, one.name] for one in photos), *samples]
 

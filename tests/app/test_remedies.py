@@ -201,7 +201,7 @@ def test_options_that_are_said_to_be_legal_are(run: hookviz.Run) -> None:
         GridOptions(scale="x")
     legal = re.findall(r"'(\w+)'", str(caught.value).split("legal are")[1])
     for scale in legal:
-        ends = {"vmin": 0, "vmax": 1} if scale in {"fixed", "shared"} else {}
+        ends = {"vmin": 0, "vmax": 1} if scale in {"fixed", "shared", "running"} else {}
         run.figure("conv", scale=scale, **ends)
 
 

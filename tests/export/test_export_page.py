@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -159,6 +159,8 @@ finite = st.floats(-1e300, 1e300) | st.floats(-10, 10) | st.just(0.0)
 
 
 @given(st.lists(finite | st.sampled_from([NAN, INF, -INF]), min_size=4, max_size=12))
+@example([0.0, 0.0, 0.0, -2.2e-311])
+@example([0.0, -3.7, -1e-17, -0.1])
 def test_every_value_is_within_half_a_step(values: list[float]) -> None:
     from hookviz.export._page import quantised
 
