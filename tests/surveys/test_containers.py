@@ -322,7 +322,8 @@ def test_an_image_of_a_data_set_in_memory_that_changed_is_noticed(
     assert begin(data_set(photos).select(range(9)), tmp_path / "out", progress=pytest.fail).complete
     rows = list(data_set(photos).cast_column("image", datasets.Image(decode=False)))[:9]
     assert begin(datasets.Dataset.from_list(rows, features=features()), tmp_path / "out").complete
-    rows[7]["image"]["bytes"] = rows[8]["image"]["bytes"]  # not the first, whose pixels are compared
+    # Not the first, whose pixels are compared in any case.
+    rows[7]["image"]["bytes"] = rows[8]["image"]["bytes"]
     changed = datasets.Dataset.from_list(rows, features=features())
     assert not changed.cache_files
     with pytest.raises(SurveyError, match="another version of the data set: its fingerprint"):
@@ -338,8 +339,9 @@ def test_parquet_files_are_gone_on_with_and_extended_midway(
     data = tmp_path / "data"
     data.mkdir()
     shutil.copy2(first, data)  # thirteen images: three shards, of which some are made
+    told: list[Any] = []
     for out in ("out", "once"):
-        told: list[Any] = []
+        told.clear()
         with pytest.raises(RunCancelled):
             begin(data, tmp_path / out, progress=told.append, cancelled=lambda: len(told) >= before)
         assert len(list((tmp_path / out / "shards").iterdir())) == before
