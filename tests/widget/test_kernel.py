@@ -142,9 +142,7 @@ def test_what_is_sent_during_a_cell_does_not_have_the_page_wait_for_its_end(
     assert run("print(heard.acquire(timeout=60))") == "True\n"
     send = "app.send({'type': 'news'})"
     if sends == "a thread":
-        send = "sender = threading.Thread(target=lambda: {}); sender.start(); sender.join()".format(
-            send
-        )
+        send = f"sender = threading.Thread(target=lambda: {send}); sender.start(); sender.join()"
     # The cell goes on until it has seen the page's message, so that its end frees nobody.
     cell = client.execute(f"{send}\nprint('sent')\nprint(heard.acquire(timeout=20))")
     said = ""
