@@ -89,7 +89,7 @@ class Part(anywidget.AnyWidget):
     def __init__(self, **traits: Any) -> None:
         self.lock = threading.RLock()
         self.shows_alert: Callable[[dict[str, Any]], None] | None = None
-        self._asked: contextvars.Context | None = None
+        self._page_context: contextvars.Context | None = None
         super().__init__(**traits)
 
     def open(self) -> None:
@@ -145,7 +145,7 @@ class Part(anywidget.AnyWidget):
     # ── messages
 
     def _handle_msg(self, msg: Any) -> None:
-        self._asked = contextvars.copy_context()
+        self._page_context = contextvars.copy_context()
         super()._handle_msg(msg)
 
     def _send(self, msg: Any, buffers: Any = None) -> None:
@@ -153,10 +153,10 @@ class Part(anywidget.AnyWidget):
         # and a thread counts as the shell that was asked last, which may be that of a cell: the
         # page would then wait for the cell's end. Whatever is sent stays with the shell that the
         # page asked.
-        if self._asked is None:
+        if self._page_context is None:
             super()._send(msg, buffers)
         else:
-            self._asked.copy().run(super()._send, msg, buffers)
+            self._page_context.copy().run(super()._send, msg, buffers)
 
     def handlers(self) -> Handlers:
         """The method that answers each kind of message; see `arguments_of`."""
