@@ -216,11 +216,12 @@ class Lab:
         """
         if cells is not None:
             write_notebook(self.server.root / name, cells)
+        first = not self.name
         self.name = name
         self.own_kernel = own_kernel
         if not own_kernel:
             self.server.hand_over(name)
-        if self._shows_lab():
+        if first and self._shows_lab():
             self.page.evaluate(OPEN_NEXT, name)
             if self.page.evaluate("document.body.dataset.jpThemeLight") != "true":
                 self.theme("light")
