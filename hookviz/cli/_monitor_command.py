@@ -7,17 +7,23 @@ from pathlib import Path
 
 import click
 
+from hookviz.cli import _shared as shared
 from hookviz.cli._group import cli
 
 
-@cli.command()
-@click.argument("folder")
+@cli.command(task="Many images, and training")
+@click.argument("folder", type=shared.a_path)
 @click.option("-l", "--layer", "layers", multiple=True, help="A watched layer; repeat it.")
 @click.option(
     "-q", "--quantity", "quantities", multiple=True,
     help="Curves to draw: zeros, mean, gradient, update, loss, …; repeat it.",
 )  # fmt: skip
-@click.option("-o", "--out", help="Write curves and the newest pictures into this folder as PNG.")
+@click.option(
+    "-o",
+    "--out",
+    type=shared.a_path,
+    help="Write curves and the newest pictures into this folder as PNG.",
+)
 @click.option("--step", type=int, help="Of the table and pictures; the newest if not given.")
 def monitor(
     folder: str, layers: tuple[str, ...], quantities: tuple[str, ...], out: str | None,
