@@ -298,7 +298,7 @@ def test_given_weights_are_compared_with_those_of_the_file(drawn: dict[str, Path
 def test_weights_of_a_file_are_asked_for_and_taken(drawn: dict[str, Path]) -> None:
     result = hookviz("reproduce", drawn["grid of other"])
     assert result.exit_code == 2
-    assert "are not at hand. Name them with --weights" in result.stderr
+    assert "are not at hand. Name its weights with --weights" in result.stderr
     given = hookviz("reproduce", drawn["grid of other"], "--weights", drawn["other"])
     assert (given.exit_code, given.stdout) == (0, "identical, pixel for pixel\n")
 
