@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
 
-from hookviz.capture._leaves import change_leaves
+from hookviz.capture._leaves import change_leaves, leaves
 from hookviz.capture._tree import ModuleTree
 from hookviz.errors import CaptureError
 
@@ -32,8 +33,6 @@ _ENTERED = object()
 
 _PASSED_ON = object()
 """In place of an output: nothing but the next call in a ``Sequential`` is given it."""
-
-_Step = tuple[nn.Module, Any]
 
 _at_work = threading.RLock()
 """Held while modules have another ``forward``: two that took turns would put back each other's."""
@@ -58,7 +57,37 @@ class _Forward:
         return getattr, (self.module, "forward")
 
 
-@dataclass
+@dataclass(eq=False)
+class _Step:
+    """A call, and what it gave.
+
+    Attributes:
+        module: Whose.
+        output: A copy of what it gave, or what stands in its place.
+        given: The very tensors, while the forward is recorded.
+        versions: How often each had been written to when that was last looked at.
+        written: Whether code between the calls wrote into them.
+    """
+
+    module: nn.Module
+    output: Any
+    given: list[Tensor] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    written: bool = False
+
+    def look(self, *, inside: bool) -> None:
+        """Note whether something has been written: by a call, which will not run, or between."""
+        now = [_version(tensor) for tensor in self.given]
+        self.written |= not inside and now != self.versions
+        self.versions = now
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it has been written to; always 0 where torch does not count that."""
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch has no public reader
+
+
+@dataclass(eq=False)
 class _Call:
     """A call under way, and those in it that have ended."""
 
@@ -74,6 +103,16 @@ class LateStart:
         model: The model.
         layers: Names of layers that forwards may start at, each with its call, from 1; "last" is
             the last.
+
+    Examples:
+        >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())
+        >>> late, image = LateStart(net, {"1": "last"}), torch.ones(1, 3, 4, 4)
+        >>> with late.recorded():
+        ...     whole = net(image)
+        >>> with late.started("1", count=2):  # neither the convolution nor the ReLU computes
+        ...     again = net(image.expand(2, 3, 4, 4))
+        >>> torch.equal(again, whole.expand(2, 16))
+        True
     """
 
     def __init__(self, model: nn.Module, layers: Mapping[str, int | str]) -> None:
@@ -91,8 +130,12 @@ class LateStart:
     def recorded(self) -> Iterator[None]:
         """In this block one forward of the model runs, for one image, and is recorded."""
         self._before, self._counts = {}, {}
-        with self._instead(self._record):
-            yield
+        try:
+            with self._instead(self._record):
+                yield
+        finally:
+            for step in chain(*self._before.values()):
+                step.given = []
 
     @contextmanager
     def started(self, layer: str, count: int) -> Iterator[int]:
@@ -114,48 +157,58 @@ class LateStart:
             raise CaptureError(f"No forward that ran '{layer}' was recorded.")
         left = deque(steps)
 
-        def copied(_path: str, tensor: Tensor) -> Tensor:
-            # In place nothing can be written to an expanded tensor: torch refuses it.
-            if count == 1:
-                return tensor.clone()
-            one = tensor.dim() > 0 and len(tensor) == 1
-            return tensor.expand(count, *tensor.shape[1:]) if one else tensor
+        def copied(tensor: Tensor, *, written: bool) -> Tensor:
+            if tensor.dim() > 0 and len(tensor) == 1:
+                tensor = tensor.expand(count, *tensor.shape[1:])
+            # Of several, torch refuses to write to what is expanded.
+            return tensor.clone() if written or count == 1 else tensor
 
         def act(module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             if not left:
                 return forward(*args, **kwargs)
-            expected, output = left.popleft()
-            if module is not expected:
+            step = left.popleft()
+            if module is not step.module:
                 raise CaptureError("The modules were called in another order than before.")
-            if output is _ENTERED:
+            if step.output is _ENTERED:
                 return forward(*args, **kwargs)
-            return args[0] if output is _PASSED_ON else change_leaves(output, copied)
+            if step.output is _PASSED_ON:
+                return args[0]
+            return change_leaves(step.output, lambda _, t: copied(t, written=step.written))
 
         with self._instead(act):
-            yield sum(module is self._names[layer] for module, _ in steps)
+            yield sum(step.module is self._names[layer] for step in steps)
 
     def _record(
         self, module: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        passes_on = type(module).forward is nn.Sequential.forward
-        self._under_way.append(_Call(module, passes_on))
+        self._look(self._under_way, inside=False)
+        self._under_way.append(_Call(module, type(module).forward is nn.Sequential.forward))
         try:
             output = forward(*args, **kwargs)
+            self._look(self._under_way[-1:], inside=False)
         finally:
             self._under_way.pop()
+        self._look(self._under_way, inside=True)
+        copy = change_leaves(output, lambda _, tensor: tensor.detach().clone())
+        given = [tensor for _, tensor in leaves(output)]
+        step = _Step(module, copy, given, [_version(tensor) for tensor in given])
         call = self._counts[module] = self._counts.get(module, 0) + 1
-        step = module, change_leaves(output, lambda _, tensor: tensor.detach().clone())
         if self._layers.get(module) in (call, "last"):
             before: list[_Step] = []
             for one in self._under_way:
-                before += [(one.module, _ENTERED), *one.ended]
+                before += [_Step(one.module, _ENTERED), *one.ended]
             self._before[module] = [*before, step]
         if self._under_way:
             around = self._under_way[-1]
             if around.passes_on and around.ended:
-                around.ended[-1] = (around.ended[-1][0], _PASSED_ON)
+                around.ended[-1] = _Step(around.ended[-1].module, _PASSED_ON)
             around.ended.append(step)
         return output
+
+    def _look(self, calls: list[_Call], *, inside: bool) -> None:
+        for call in calls:
+            for step in call.ended:
+                step.look(inside=inside)
 
     @contextmanager
     def _instead(self, act: Callable[..., Any]) -> Iterator[None]:

@@ -38,7 +38,7 @@ from hookviz.render import Attribution
 
 _BATCH = 16  # images: larger batches were slower on a CPU (ResNet-18: 8 % with 32)
 _WORTH_A_TRIAL = 64  # images from which a trial of one pays
-_MOST_BYTES = 2**26  # of a layer's output, copied for as many channels as fit
+_MOST_BYTES = 2**24  # of a layer's output, for as many channels as fit: 4 times as much took longer
 
 
 def _check(options: Mapping[str, Any]) -> None:
