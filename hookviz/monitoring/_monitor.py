@@ -142,7 +142,9 @@ class Monitor(TrainingHistory, StaysHere):
             if self._probe is not None and self._step == 0:
                 self._draw()
             self._watch.open()
-            self._prepare()
+            self._watch.active = self._due(self._step + 1)
+            if self._watch.active:
+                self._parameters.before()
         except BaseException:
             self.close()
             raise
@@ -196,14 +198,17 @@ class Monitor(TrainingHistory, StaysHere):
             self._pending.append((self._step, scalars))
         now = scalars.get("loss")
         lost = isinstance(now, float) and not math.isfinite(now)
-        alerts = self._measure() if self._watch.active else []
+        # A loss that is not finite is followed up in the very next step.
+        again = self._due(self._step + 1) or lost
+        alerts = self._measure(again=again) if self._watch.active else []
         if self._pending and not isinstance(now, Tensor):
             alerts += (late := self._flush())
             self._keep_alerts(late)
         if self._probe is not None and self._step % self._every == 0:
             self._draw()
-        # A loss that is not finite is followed up in the very next step.
-        self._prepare(at_once=lost)
+        if again and not self._watch.active:
+            self._parameters.before()
+        self._watch.active = again
         for alert in alerts:
             self._tell(alert)
 
@@ -229,19 +234,14 @@ class Monitor(TrainingHistory, StaysHere):
         if self._open and self._shows and values:
             self._keep({"kind": "scalars", "step": step, "values": values})
 
-    def _prepare(self, *, at_once: bool = False) -> None:
-        """Gets ready for the next step."""
-        step = self._step + 1
-        due = at_once or step == 1 or step % self._stats_every == 0
-        self._watch.active = due
-        if due:
-            self._parameters.before()
+    def _due(self, step: int) -> bool:
+        return step == 1 or step % self._stats_every == 0
 
-    def _measure(self) -> list[Alert]:
+    def _measure(self, *, again: bool) -> list[Alert]:
         """Keeps the numbers of this step."""
         lost = self._flush()
         tallies = self._watch.take()
-        numbers = self._parameters.numbers()
+        numbers = self._parameters.numbers(again=again)
         rows = [_row(place, tally.numbers(), OF_OUTPUT) for place, tally in tallies.items()]
         rows += [_row(Place(n, 0), found, OF_PARAMETERS) for n, found in numbers.items() if found]
         self._keep({"kind": "step", "step": self._step, "layers": rows})
