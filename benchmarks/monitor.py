@@ -3,7 +3,8 @@
 ResNet-18, 32 pictures of 64×64, forward + backward + SGD with momentum, torch on one thread; in
 seconds of the CPU of that thread, and of the clock on the wall. Each way trains a model of its own;
 steps are interleaved with bare ones, and each is divided by the bare steps before and after it, so
-that what else the machine does falls on both. Printed are medians and quartiles of these ratios, and the machine's load.
+that what else the machine does falls on both. Printed are medians and quartiles of these ratios,
+and the machine's load.
 """
 
 from __future__ import annotations
