@@ -7,6 +7,7 @@ only module that imports pyarrow and datasets to read images, and only where a t
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
 import os
 import sys
@@ -145,8 +146,6 @@ class Table(Source):
 
     def __init__(self, data: Any, column: str) -> None:
         self.column = column
-        # A data set in memory has another fingerprint each time that it is made.
-        self.version = str(data._fingerprint) if data.cache_files else ""  # noqa: SLF001
         names = {
             name: list(one.names) for name, one in data.features.items() if hasattr(one, "names")
         }
@@ -154,6 +153,9 @@ class Table(Source):
         self._names = names.get(self._label or "", [])
         self._labels = data
         self._data = _undecoded(data.with_format(None), column).select_columns([column])
+        # The package's own tells of the files; of what is in memory it depends on how it was made.
+        own = data._fingerprint if data.cache_files else _fingerprint(self._data)  # noqa: SLF001
+        self.version = str(own)
 
     def rows(self) -> list[Row]:
         """See `Source`."""
@@ -249,6 +251,18 @@ def _undecoded(data: Any, column: str) -> Any:
     if isinstance(data.features[column], datasets.Image):
         return data.cast_column(column, datasets.Image(decode=False))
     return data
+
+
+def _fingerprint(data: Any) -> str:
+    """SHA-256 (hex) over the images of a data set of one column, as they are in it."""
+    found = hashlib.sha256()
+    for table in data.with_format("arrow").iter(_AT_ONCE):
+        for cell in table.column(0).to_pylist():
+            inside = cell.get("bytes") if isinstance(cell, Mapping) else cell
+            text = inside if isinstance(inside, bytes) else repr(cell).encode()
+            found.update(len(text).to_bytes(8, "little"))
+            found.update(text)
+    return found.hexdigest()
 
 
 def _pyarrow() -> Any:

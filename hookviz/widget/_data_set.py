@@ -360,8 +360,10 @@ class DataSet(Panel):
             if (out / "manifest.json").exists():
                 begun = open_survey(out).facts
                 options = {name: begun[name] for name in _KEPT}
-            # No worker processes: they would be forked off a kernel whose other threads may hold
-            # any lock at that moment.
+            # No worker processes. Forked off a kernel, they may wait for ever for a lock that
+            # another of its threads held; started afresh, they would import the program that is
+            # the host's (a script without a guard runs again, a preprocessing from a cell is not
+            # there).
             found = run_survey(
                 model, data, layers, out, preprocess=how, workers=0, extend=more,
                 progress=progress, cancelled=cancelled, **options,

@@ -312,6 +312,57 @@ def test_another_version_of_a_data_set_is_noticed(
         begin(data.select(range(15)), tmp_path / "out")
 
 
+@needs_tables
+def test_an_image_of_a_data_set_in_memory_that_changed_is_noticed(
+    begin: Begin, photos: Path, tmp_path: Path
+) -> None:
+    import datasets
+
+    begin(data_set(photos).select(range(9)), tmp_path / "out")
+    assert begin(data_set(photos).select(range(9)), tmp_path / "out", progress=pytest.fail).complete
+    rows = list(data_set(photos).cast_column("image", datasets.Image(decode=False)))[:9]
+    assert begin(datasets.Dataset.from_list(rows, features=features()), tmp_path / "out").complete
+    # Not the first, whose pixels are compared in any case.
+    rows[7]["image"]["bytes"] = rows[8]["image"]["bytes"]
+    changed = datasets.Dataset.from_list(rows, features=features())
+    assert not changed.cache_files
+    with pytest.raises(SurveyError, match="another version of the data set: its fingerprint"):
+        begin(changed, tmp_path / "out")
+
+
+@needs_tables
+@pytest.mark.parametrize("before", [1, 3])
+def test_parquet_files_are_gone_on_with_and_extended_midway(
+    before: int, begin: Begin, photos: Path, tmp_path: Path
+) -> None:
+    first, second = sorted(write_parquet(photos, tmp_path / "all").glob("*.parquet"))
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy2(first, data)  # thirteen images: three shards, of which some are made
+    told: list[Any] = []
+    for out in ("out", "once"):
+        told.clear()
+        with pytest.raises(RunCancelled):
+            begin(data, tmp_path / out, progress=told.append, cancelled=lambda: len(told) >= before)
+        assert len(list((tmp_path / out / "shards").iterdir())) == before
+    begin(data, tmp_path / "once")  # gone on with, and extended when it was complete
+    untouched = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("shards/*")}
+    shutil.copy2(second, data)
+    with pytest.raises(SurveyError, match=r"8 images .* lacks: 'part-1\.parquet/0'.*extend=True"):
+        begin(data, tmp_path / "out")
+    found = begin(data, tmp_path / "out", extend=True)
+    begin(data, tmp_path / "once", extend=True)
+    assert found.complete
+    assert found.statistics("conv").images == 21
+    assert {path: path.stat().st_mtime_ns for path in untouched} == untouched
+    assert digest(tmp_path / "out") == digest(tmp_path / "once")
+    whole = begin(photos, tmp_path / "whole")
+    for layer in whole.layers:
+        assert [(hit.image, hit.value, hit.place) for hit in found.top(layer, 2)] == [
+            (hit.image, hit.value, hit.place) for hit in whole.top(layer, 2)
+        ]
+
+
 @pytest.mark.parametrize("name", ["packed.tar.gz", "packed.tgz"])
 def test_a_packed_tar_file_is_refused(
     name: str, begin: Begin, photos: Path, tmp_path: Path
