@@ -383,8 +383,8 @@ def reproduce(
         )  # fmt: skip
     except HookvizError as error:
         remedies = {
-            "model-not-at-hand": "Name its weights with --weights. Draw it again from Python, where "
-            "the model can be passed, if it is a module of your own.",
+            "model-not-at-hand": "Name its weights with --weights. Draw it again from Python, "
+            "where the model can be passed, if it is a module of your own.",
             "image-not-at-hand": "Name its file with --image.",
         }
         if error.code in remedies:
