@@ -79,6 +79,7 @@ export class LiveCard {
     setText(this.facts, [card.kind, card.shape, part, dead, card.scale].filter(Boolean).join(" · "));
     setText(this.text, card.text ?? "");
     this.figure.hidden = true;
+    this.facts.hidden = false;
     this.canvas.hidden = !card.tiles;
     if (!card.tiles) return;
     const bytes = (/** @type {number | undefined} */ at) => at === undefined ? null
@@ -97,7 +98,7 @@ export class LiveCard {
   showFigure(bytes, ratio) {
     this.figure.onload = () => {
       this.figure.style.width = `${this.figure.naturalWidth / ratio}px`;
-      this.canvas.hidden = true;
+      this.canvas.hidden = this.facts.hidden = true; // the figure says them itself
     };
     this.figure.alt = this.canvas.getAttribute("aria-label") ?? "";
     showBytes(this.figure, bytes);
