@@ -178,7 +178,12 @@ def test_a_camera_gives_what_python_gives_and_its_light_goes_out(
         expect(app.part("live-note")).to_contain_text("The camera was switched off")
         filming()
         assert page.evaluate(LEAVE) == "off"
-        # … the cell run again, the kernel restarted, the cell deleted.
+        # … the app closed, the cell run again, the kernel restarted, the cell deleted.
+        filming()
+        lab.python("app.close()")
+        page.wait_for_function(OFF)
+        lab.run_cell(0)
+        App(page, lab.output(0)).wait_ready()
         filming()
         lab.run_cell(0)
         page.wait_for_function(OFF)
