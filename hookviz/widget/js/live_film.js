@@ -70,9 +70,11 @@ export class Film {
     const at = (/** @type {number} */ seconds) => this.at(seconds);
     // What a browser recorded itself may have no end before one has gone there.
     if (!Number.isFinite(video.duration)) await at(1e9);
-    Object.assign(this, await pace(at, video.duration));
+    const end = Number.isFinite(video.duration) ? video.duration : video.currentTime;
+    Object.assign(this, await pace(at, end));
   }
 
+  /** Lets go of the file; whoever waits for a frame of it waits for ever. */
   close() {
     if (this.url) URL.revokeObjectURL(this.url);
     this.url = "";
@@ -83,6 +85,7 @@ export class Film {
     const sought = once(this.video, "seeked");
     this.video.currentTime = seconds;
     await sought;
+    if (!this.url) await new Promise(() => {}); // closed meanwhile: nobody waits for it any more
     return begins(this.video);
   }
 

@@ -42,7 +42,7 @@ export function renderLive({ model, el }) {
   const video = h("video", { hv: "live-video", class: "hv-live-video", muted: true, playsinline: true, "aria-label": "What comes in", hidden: true });
   video.muted = true;
   const preview = h("img", { class: "hv-live-video", alt: "The frame", hidden: true });
-  const film = new Film(video);
+  let film = new Film(video);
   const grabber = new Grabber(video, send);
   const chain = new Chain({
     busy: (on) => { root.dataset.busy = String(on); say(on ? "The kernel is busy: it goes on by itself." : ""); },
@@ -115,6 +115,7 @@ export function renderLive({ model, el }) {
         fileName = "camera";
         playing = true;
       } else if (wanted === "video" && chosen) {
+        film = new Film(video);
         await film.open(chosen);
         if (!still()) return;
         fileName = chosen.name;
@@ -333,7 +334,11 @@ export function renderLive({ model, el }) {
     file.value = "";
     if (chosen) start("video", chosen);
   });
-  video.addEventListener("ended", () => kind === "video" && pause());
+  video.addEventListener("ended", () => {
+    if (kind !== "video" || !playing) return;
+    number = count - 1;
+    pause();
+  });
   slider.addEventListener("input", () => {
     const wanted = Number(slider.value);
     pause();
