@@ -28,6 +28,7 @@ from hookviz.capture._edit_parts import Parts, parts_of
 from hookviz.capture._edit_region import Region
 from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
+from hookviz.capture._late_start import LateStart
 from hookviz.capture._leaves import change_leaves, leaves
 from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_pre_hook
 from hookviz.capture._session import Capture, layer_shapes
@@ -51,6 +52,7 @@ __all__ = [
     "ExecutionRow",
     "FeatureExtractor",
     "GradientClipping",
+    "LateStart",
     "LayerInfo",
     "LayerSelector",
     "Layers",

@@ -15,6 +15,7 @@ The rule that keeps page and Python in one state:
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import itertools
 import threading
 import traceback
@@ -88,6 +89,7 @@ class Part(anywidget.AnyWidget):
     def __init__(self, **traits: Any) -> None:
         self.lock = threading.RLock()
         self.shows_alert: Callable[[dict[str, Any]], None] | None = None
+        self._page_context: contextvars.Context | None = None
         super().__init__(**traits)
 
     def open(self) -> None:
@@ -141,6 +143,20 @@ class Part(anywidget.AnyWidget):
             self.show_problem(error)
 
     # ── messages
+
+    def _handle_msg(self, msg: Any) -> None:
+        self._page_context = contextvars.copy_context()
+        super()._handle_msg(msg)
+
+    def _send(self, msg: Any, buffers: Any = None) -> None:
+        # ipykernel 7.4 hands the page's next message on a comm to the shell that sent on it last,
+        # and a thread counts as the shell that was asked last, which may be that of a cell: the
+        # page would then wait for the cell's end. Whatever is sent stays with the shell that the
+        # page asked.
+        if self._page_context is None:
+            super()._send(msg, buffers)
+        else:
+            self._page_context.copy().run(super()._send, msg, buffers)
 
     def handlers(self) -> Handlers:
         """The method that answers each kind of message; see `arguments_of`."""

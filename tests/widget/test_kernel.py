@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,9 @@ def test_a_run_that_fails_ends_the_cell_and_the_next_one_runs() -> None:
     assert len(pictures(book.cells[1])) == 1
 
 
-def test_the_kernels_interrupt_cancels_a_run_of_an_idle_kernel_and_of_a_waiting_cell() -> None:
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """A kernel with hookviz imported: its manager, its client, and what runs code in it."""
     from jupyter_client.manager import start_new_kernel
 
     manager, client = start_new_kernel(kernel_name="python3")
@@ -88,20 +91,67 @@ def test_the_kernels_interrupt_cancels_a_run_of_an_idle_kernel_and_of_a_waiting_
         return "".join(texts)
 
     try:
-        run(START + "app = hookviz.explore(net(2000), image, ['0'], run=False)")
-        assert run("print(app.start_run())") == "True\n"
-        manager.interrupt_kernel()
-        until = (
-            "end = time.time() + 20\nwhile app.jobs.busy and time.time() < end: time.sleep(0.02)"
-        )
-        assert run(f"{until}\nprint(app.status['outcome'])") == "cancelled\n"
-
-        # An interrupt of a cell goes to that cell: here it waits for the run.
-        run("app.start_run(); threading.Timer(1, lambda: __import__('os').kill("
-            "__import__('os').getpid(), 2)).start()")  # fmt: skip
-        assert "KeyboardInterrupt" in run("app.wait(100)")
-        assert run(f"{until}\nprint(app.status['outcome'])") == "cancelled\n"
-        assert run("print(1)") == "1\n"
+        run(START)
+        yield manager, client, run
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def test_the_kernels_interrupt_cancels_a_run_of_an_idle_kernel_and_of_a_waiting_cell(
+    kernel: Any,
+) -> None:
+    manager, _, run = kernel
+    run("app = hookviz.explore(net(2000), image, ['0'], run=False)")
+    assert run("print(app.start_run())") == "True\n"
+    manager.interrupt_kernel()
+    until = "end = time.time() + 20\nwhile app.jobs.busy and time.time() < end: time.sleep(0.02)"
+    assert run(f"{until}\nprint(app.status['outcome'])") == "cancelled\n"
+
+    # An interrupt of a cell goes to that cell: here it waits for the run.
+    run("app.start_run(); threading.Timer(1, lambda: __import__('os').kill("
+        "__import__('os').getpid(), 2)).start()")  # fmt: skip
+    assert "KeyboardInterrupt" in run("app.wait(100)")
+    assert run(f"{until}\nprint(app.status['outcome'])") == "cancelled\n"
+    assert run("print(1)") == "1\n"
+
+
+@pytest.mark.parametrize("sends", ["a cell", "a thread"])
+def test_what_is_sent_during_a_cell_does_not_have_the_page_wait_for_its_end(
+    kernel: Any, sends: str
+) -> None:
+    _, client, run = kernel
+    if "kernel subshells" not in client.kernel_info(reply=True)["content"]["supported_features"]:
+        pytest.skip("this kernel has no subshells")
+    client.control_channel.send(client.session.msg("create_subshell_request"))
+    subshell = client.control_channel.get_msg(timeout=30)["content"]["subshell_id"]
+    comm = run(
+        "app = hookviz.explore(net(0), run=False)\n"
+        "heard = threading.Semaphore(0)\n"
+        "app.on_msg(lambda *_: heard.release())\n"
+        "print(app.comm.comm_id)"
+    ).strip()
+
+    def ask() -> None:
+        content = {"comm_id": comm, "data": {"method": "custom", "content": {"type": "ping"}}}
+        message = client.session.msg("comm_msg", content)
+        message["header"]["subshell_id"] = subshell
+        client.shell_channel.send(message)
+
+    ask()
+    assert run("print(heard.acquire(timeout=60))") == "True\n"
+    send = "app.send({'type': 'news'})"
+    if sends == "a thread":
+        send = f"sender = threading.Thread(target=lambda: {send}); sender.start(); sender.join()"
+    # The cell goes on until it has seen the page's message, so that its end frees nobody.
+    cell = client.execute(f"{send}\nprint('sent')\nprint(heard.acquire(timeout=20))")
+    said = ""
+    while "True" not in said and "False" not in said:
+        message = client.get_iopub_msg(timeout=60)
+        if message["parent_header"].get("msg_id") != cell or message["msg_type"] != "stream":
+            continue
+        said += message["content"]["text"]
+        if said == "sent\n":
+            ask()
+    assert said == "sent\nTrue\n"
+    assert client.get_shell_msg(timeout=60)
