@@ -1,15 +1,16 @@
 """What watching a training costs: ``python -m benchmarks.monitor [--rounds N]``.
 
-ResNet-18, 32 pictures of 64×64, forward + backward + SGD with momentum, torch on one thread, in
-seconds of the CPU of that thread. Each way trains a model of its own; steps are interleaved with
-bare ones, and each is divided by the bare steps before and after it, so that what else the machine
-does falls on both. Printed are medians and quartiles of these ratios.
+ResNet-18, 32 pictures of 64×64, forward + backward + SGD with momentum, torch on one thread; in
+seconds of the CPU of that thread, and of the clock on the wall. Each way trains a model of its own;
+steps are interleaved with bare ones, and each is divided by the bare steps before and after it, so
+that what else the machine does falls on both. Printed are medians and quartiles of these ratios,
+and the machine's load.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -38,14 +39,20 @@ class Loop:
         self.after: Callable[[Any], Any] = lambda loss: None
         self.watching: AbstractContextManager[Any] = nullcontext()
 
-    def step(self, x: torch.Tensor, y: torch.Tensor) -> float:
-        begin = time.thread_time()
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> np.ndarray[Any, Any]:
+        """Trains a step; gives the seconds that it took of the CPU and on the wall."""
+        begin = _clocks()
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.model(x), y)
         loss.backward()
         self.optimizer.step()
         self.after(loss)
-        return time.thread_time() - begin
+        took: np.ndarray[Any, Any] = _clocks() - begin
+        return took
+
+
+def _clocks() -> np.ndarray[Any, Any]:
+    return np.array([time.thread_time(), time.perf_counter()])
 
 
 def watched(name: str, **options: Any) -> Loop:
@@ -116,8 +123,8 @@ def main() -> None:
     if arguments.wandb and (loop := by_wandb()) is not None:
         loops.append(loop)
     bare = Loop("bare")
-    ratios: dict[str, list[float]] = {loop.name: [] for loop in loops}
-    steps: list[float] = []
+    ratios: dict[str, list[Any]] = {loop.name: [] for loop in loops}
+    steps: list[Any] = []
     for loop in (bare, *loops):
         loop.watching.__enter__()
     try:
@@ -129,22 +136,25 @@ def main() -> None:
             for loop in loops:
                 # Every tenth step of ten: their sum, each beside a bare one of its own.
                 count = 10 if "tenth" in loop.name else 1
-                took = base = 0.0
+                took, base = np.zeros(2), np.zeros(2)
                 for _ in range(count):
                     now = loop.step(x, y)
                     after = bare.step(x, y)
-                    took, base = took + now, base + math.sqrt(before * after)
+                    took, base = took + now, base + np.sqrt(before * after)
                     steps.append(after)
                     before = after
                 ratios[loop.name].append(took / base)
     finally:
         for loop in loops:
             loop.watching.__exit__(None, None, None)
-    print(f"bare step: median {1000 * float(np.median(steps)):.0f} ms, torch {torch.__version__}")
-    print("| way | ratio | quartiles |\n|---|---:|---|")
+    cpu, wall = 1000 * np.median(steps, axis=0)
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"bare step: median {cpu:.0f} ms CPU, {wall:.0f} ms wall, torch {torch.__version__}")
+    print(f"load of the machine ({os.cpu_count()} cores) over 1, 5 and 15 minutes: {load}")
+    print("| way | CPU | quartiles | wall |\n|---|---:|---|---:|")
     for name, found in ratios.items():
-        low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
-        print(f"| {name} | {middle:.3f} | {low:.3f}–{high:.3f} |")
+        (low, middle, high), (_, walls, _) = np.quantile(found, [0.25, 0.5, 0.75], axis=0).T
+        print(f"| {name} | {middle:.3f} | {low:.3f}–{high:.3f} | {walls:.3f} |")
 
 
 if __name__ == "__main__":

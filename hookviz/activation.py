@@ -16,11 +16,11 @@ __all__ = ["Activation", "CallChoice", "Kind", "choose", "no_such_layer"]
 
 Kind = Literal[
     "output", "input", "attention", "output_gradient", "input_gradient", "weight", "attribution",
-    "visualization",
+    "visualization", "strip",
 ]  # fmt: skip
 """What a record is: a layer's output or input, its attention probabilities (N, heads, queries,
 keys), the gradient of output or input, the layer's weights, how much its places count for a
-target, or a picture that was made for it."""
+target, a picture that was made for it, or one channel at several steps of a training."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ Must not know: how a run is made, the widget, the command line.
 
 from __future__ import annotations
 
-from hookviz.export._facts import RunFacts, read_png_facts
+from hookviz.export._facts import RunFacts, base_name, read_png_facts
 from hookviz.export._figures import draw_activation
 from hookviz.export._folder import disk_error, whole_file, zip_export
 from hookviz.export._frames import FrameExport, FrameForm
@@ -37,6 +37,7 @@ __all__ = [
     "SavedExport",
     "Task",
     "ValueFormat",
+    "base_name",
     "chosen_parts",
     "disk_error",
     "draw_activation",

@@ -133,8 +133,7 @@ class Alarm:
         place, others = new[0], [p.layer for p in new[1:] if p.layer != new[0].layer]
         since, tally = self._dying[place], tallies[place]
         more = f" So it is in {names_text(dict.fromkeys(others))}." if others else ""
-        count = len(tally.zeros)
-        dead = round(tally.numbers()["dead"] * count)
+        count, dead = len(tally.dead), int(tally.dead.sum())
         text = (
             f"Step {since[0]}: {dead} of {count} channels of {self._named(place, tallies)} are "
             f"dead: zero for the whole batch, then and in the {len(since) - 1} measurements "

@@ -2,7 +2,8 @@
 
 ``monitor.json`` has the facts and is there from the start, whole. ``records.jsonl`` is appended to,
 one record a line; a line that has no end yet, or was cut by a crash, is no record. ``pictures``
-has PNGs, each of which gets its name when it is whole. So the folder can be read at any time, from
+has PNGs and ``values`` what they show as ``.npz``, each of which gets its name when it is whole.
+So the folder can be read at any time, from
 any process, whatever became of the training.
 """
 
@@ -20,10 +21,11 @@ from typing import IO, Any
 from hookviz.errors import MonitorError
 from hookviz.export import disk_error, whole_file
 from hookviz.monitoring._history import PictureAt, TrainingHistory
+from hookviz.monitoring._over_time import KeptMaps
 
 FORMAT = "hookviz-monitor"
 VERSION = 1
-_FACTS, _RECORDS, _PICTURES = "monitor.json", "records.jsonl", "pictures"
+_FACTS, _RECORDS, _PICTURES, _VALUES = "monitor.json", "records.jsonl", "pictures", "values"
 _NAME = re.compile(r"[\w.-]+\.png")
 
 
@@ -50,7 +52,8 @@ class Folder:
         if there:
             _read_facts(self.path)  # refused where it is something else
         try:
-            (self.path / _PICTURES).mkdir(parents=True, exist_ok=True)
+            for name in (_PICTURES, _VALUES):
+                (self.path / name).mkdir(parents=True, exist_ok=True)
             with whole_file(self.path / _FACTS) as file:
                 text = json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=1)
                 file.write(text.encode("ascii"))
@@ -73,12 +76,15 @@ class Folder:
         except OSError as error:
             raise _said(error, self.path / _RECORDS) from error
 
-    def write_picture(self, name: str, png: bytes) -> None:
-        """Writes a picture under its name."""
+    def write_picture(self, name: str, png: bytes, kept: KeptMaps) -> None:
+        """Writes a picture under its name, and the values that it shows."""
         target = self.path / _PICTURES / name
         try:
             with whole_file(target) as file:
                 file.write(png)
+            target = values_path(self.path, name)
+            with whole_file(target) as file:
+                kept.write(file)
         except OSError as error:
             raise _said(error, target) from error
 
@@ -130,6 +136,20 @@ class SavedHistory(TrainingHistory):
 
     def _png(self, picture: PictureAt) -> bytes:
         return read_picture(self.path, picture)
+
+    def _kept(self, picture: PictureAt) -> KeptMaps:
+        return KeptMaps.read(values_path(self.path, picture.file))
+
+
+def values_path(folder: Path, name: str) -> Path:
+    """Where the values of a picture lie.
+
+    Raises:
+        MonitorError: It is no name of a picture.
+    """
+    if not _NAME.fullmatch(name):
+        raise MonitorError(f"{name!r} is no name of a picture.")
+    return folder / _VALUES / f"{name.removesuffix('.png')}.npz"
 
 
 def read_picture(folder: Path, picture: PictureAt) -> bytes:

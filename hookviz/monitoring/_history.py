@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hookviz._tables import data_frame
 from hookviz._text import columns, names_text
 from hookviz.errors import LayerError, MonitorError, did_you_mean
+from hookviz.monitoring._over_time import KeptMaps, MapsOverTime
 from hookviz.monitoring._watch import Place
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ class PictureAt:
         call: Of which call, from 1; 0 for filters.
         leaf: Path of the tensor in a nested output.
         kind: "maps" or "filters".
-        file: Name of the PNG in the folder's ``pictures``.
+        file: Name of the PNG in the folder's ``pictures``; of the values, but for the ending, in
+            ``values``.
+        low: Value of the first color; None where each channel has its own.
+        high: Value of the last color; None likewise.
     """
 
     step: int
@@ -90,6 +94,8 @@ class PictureAt:
     leaf: str
     kind: str
     file: str
+    low: float | None = None
+    high: float | None = None
 
 
 class _Line:
@@ -393,7 +399,7 @@ class TrainingHistory:
     def picture(
         self, layer: str, *, step: int | None = None, kind: str = "maps", call: int = 1
     ) -> Image.Image:
-        """A figure that was drawn while the model trained.
+        """A figure that was drawn while the model trained, on a scale of its own.
 
         Args:
             layer: A layer that is drawn.
@@ -404,20 +410,54 @@ class TrainingHistory:
         Raises:
             MonitorError: There is no such picture; the sentence says which there are.
         """
-        self._fresh()
-        ones = [
-            p for p in self.pictures
-            if p.layer == layer and p.kind == kind and (kind == "filters" or p.call == call)
-        ]  # fmt: skip
+        ones = self._drawn(layer, kind, call, None)
         fitting = [p for p in ones if step is None or p.step == step]
         if not fitting:
-            steps = sorted({p.step for p in ones})
-            drawn = dict.fromkeys(p.layer for p in self.pictures if p.kind == kind)
-            there = f"steps {steps}" if steps else f"layers {names_text(drawn) or 'none'}"
             raise MonitorError(
-                f"There are no {kind} of '{layer}' at step {step}; there are {there}."
+                f"There are no {kind} of '{layer}' at step {step}; "
+                f"there are steps {sorted({p.step for p in ones})}."
             )
         return self.image(fitting[-1])
+
+    def over_time(
+        self, layer: str, *, kind: str = "maps", call: int = 1, leaf: str | None = None
+    ) -> MapsOverTime:
+        """A layer's maps at all steps that were drawn, on one scale; a channel's as a strip.
+
+        Args:
+            layer: A layer that is drawn.
+            kind: "maps" of the probe image, or "filters".
+            call: Which call of the layer, from 1; filters have none.
+            leaf: Path of the tensor where the layer gives several; None is the first.
+
+        Raises:
+            MonitorError: None were drawn; the sentence says which there are.
+        """
+        ones = {p.step: p for p in self._drawn(layer, kind, call, leaf)}
+        known = [ones[step] for step in sorted(ones)]
+        ends = [None if p.low is None or p.high is None else (p.low, p.high) for p in known]
+        label = layer or "(model)"
+        label += f" call {call}" if kind == "maps" and self.calls(layer) > 1 else ""
+        label += " filters" if kind == "filters" else ""
+        return MapsOverTime(label, [p.step for p in known], ends, lambda s: self._kept(ones[s]))
+
+    def _drawn(self, layer: str, kind: str, call: int, leaf: str | None) -> list[PictureAt]:
+        """The pictures of one tensor."""
+        self._fresh()
+        ones = [
+            p for p in list(self.pictures)
+            if p.layer == layer and p.kind == kind and (kind == "filters" or p.call == call)
+        ]  # fmt: skip
+        leaf = ones[0].leaf if ones and leaf is None else leaf
+        ones = [p for p in ones if p.leaf == leaf]
+        if not ones:
+            drawn = dict.fromkeys(p.layer for p in self.pictures if p.kind == kind)
+            raise MonitorError(
+                f"There are no {kind} of '{layer}' (call {call}); "
+                f"there are layers {names_text(drawn) or 'none'}.",
+                remedy=did_you_mean(layer, drawn) or None,
+            )
+        return ones
 
     def _repr_png_(self) -> bytes | None:
         """What a notebook shows: the loss, or the shares of zeros, up to now."""
@@ -437,10 +477,14 @@ class TrainingHistory:
         if getattr(shell, "kernel", None) is not None:
             # By its name: the widget knows the monitor, not the other way round.
             view = importlib.import_module("hookviz.widget").TrainingView(self)
-            found |= view._repr_mimebundle_()
+            data, _metadata = view._repr_mimebundle_() or ({}, {})
+            found |= data
         return found
 
     def _png(self, picture: PictureAt) -> bytes:
+        raise NotImplementedError
+
+    def _kept(self, picture: PictureAt) -> KeptMaps:
         raise NotImplementedError
 
     def has(self, quantity: str, layers: str | Iterable[str] | None = None) -> bool:

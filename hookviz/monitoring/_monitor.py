@@ -19,7 +19,7 @@ from hookviz._text import error_text, fault_text
 from hookviz.capture import StaysHere, is_compiled_wrapper, resolve, select_layers
 from hookviz.errors import MonitorError
 from hookviz.monitoring._alerts import Alarm
-from hookviz.monitoring._folder import Folder, SavedHistory, read_picture
+from hookviz.monitoring._folder import Folder, SavedHistory, read_picture, values_path
 from hookviz.monitoring._history import (
     OF_OUTPUT,
     OF_PARAMETERS,
@@ -29,14 +29,16 @@ from hookviz.monitoring._history import (
     alert_record,
     picture_record,
 )
+from hookviz.monitoring._over_time import KeptMaps
 from hookviz.monitoring._parameters import Parameters
-from hookviz.monitoring._probe import Probe, chosen_to_draw
+from hookviz.monitoring._probe import Drawn, Probe, chosen_to_draw
 from hookviz.monitoring._statistics import OutputNumbers
 from hookviz.monitoring._watch import LayerWatch, Place
 
 OnAlert: TypeAlias = Literal["warn", "record", "raise"] | Callable[[Alert], object]
 
 _MOST_PICTURES = 400  # held in memory where there is no folder
+_MOST_BYTES = 256 * 1024 * 1024  # of them
 
 
 class TrainingWarning(UserWarning):
@@ -112,7 +114,7 @@ class Monitor(TrainingHistory, StaysHere):
         self._parameters = Parameters(self._watched, updates=updates)
         self._alarm = Alarm(self.facts["types"], stats_every)
         self._folder: Folder | None = None
-        self._pngs: dict[str, bytes] = {}
+        self._in_memory: dict[str, Drawn] = {}
         self._pending: list[tuple[int, dict[str, Any]]] = []
         self._step = 0
         self._open = self._used = False
@@ -142,7 +144,9 @@ class Monitor(TrainingHistory, StaysHere):
             if self._probe is not None and self._step == 0:
                 self._draw()
             self._watch.open()
-            self._prepare()
+            self._watch.active = self._due(self._step + 1)
+            if self._watch.active:
+                self._parameters.before()
         except BaseException:
             self.close()
             raise
@@ -196,14 +200,17 @@ class Monitor(TrainingHistory, StaysHere):
             self._pending.append((self._step, scalars))
         now = scalars.get("loss")
         lost = isinstance(now, float) and not math.isfinite(now)
-        alerts = self._measure() if self._watch.active else []
+        # A loss that is not finite is followed up in the very next step.
+        again = self._due(self._step + 1) or lost
+        alerts = self._measure(again=again) if self._watch.active else []
         if self._pending and not isinstance(now, Tensor):
             alerts += (late := self._flush())
             self._keep_alerts(late)
         if self._probe is not None and self._step % self._every == 0:
             self._draw()
-        # A loss that is not finite is followed up in the very next step.
-        self._prepare(at_once=lost)
+        if again and not self._watch.active:
+            self._parameters.before()
+        self._watch.active = again
         for alert in alerts:
             self._tell(alert)
 
@@ -229,19 +236,14 @@ class Monitor(TrainingHistory, StaysHere):
         if self._open and self._shows and values:
             self._keep({"kind": "scalars", "step": step, "values": values})
 
-    def _prepare(self, *, at_once: bool = False) -> None:
-        """Gets ready for the next step."""
-        step = self._step + 1
-        due = at_once or step == 1 or step % self._stats_every == 0
-        self._watch.active = due
-        if due:
-            self._parameters.before()
+    def _due(self, step: int) -> bool:
+        return step == 1 or step % self._stats_every == 0
 
-    def _measure(self) -> list[Alert]:
+    def _measure(self, *, again: bool) -> list[Alert]:
         """Keeps the numbers of this step."""
         lost = self._flush()
         tallies = self._watch.take()
-        numbers = self._parameters.numbers()
+        numbers = self._parameters.numbers(again=again)
         rows = [_row(place, tally.numbers(), OF_OUTPUT) for place, tally in tallies.items()]
         rows += [_row(Place(n, 0), found, OF_PARAMETERS) for n, found in numbers.items() if found]
         self._keep({"kind": "step", "step": self._step, "layers": rows})
@@ -334,29 +336,44 @@ class Monitor(TrainingHistory, StaysHere):
                 plain = re.sub(r"[^A-Za-z0-9.-]+", "-", drawn.layer)[:60]
                 name = f"{self._step:08d}_{number:03d}_{plain}_{drawn.kind}.png"
                 if self._folder is not None:
-                    self._folder.write_picture(name, drawn.png)
+                    self._folder.write_picture(name, drawn.png, drawn.kept)
                 else:
-                    self._remember(name, drawn.png)
+                    self._remember(name, drawn)
                 place = drawn.layer, drawn.call, drawn.leaf
-                self._keep(picture_record(PictureAt(self._step, *place, drawn.kind, name)))
+                at = PictureAt(self._step, *place, drawn.kind, name, *drawn.ends)
+                self._keep(picture_record(at))
         except MonitorError:
             raise
         except Exception as error:  # noqa: BLE001 - training goes on
             self._note("", f"Step {self._step}: the probe could not be drawn: {fault_text(error)}")
 
-    def _remember(self, name: str, png: bytes) -> None:
-        self._pngs[name] = png
-        if len(self._pngs) > _MOST_PICTURES:
-            steps = sorted({p.step for p in self.pictures if p.file in self._pngs})
+    def _remember(self, name: str, drawn: Drawn) -> None:
+        self._in_memory[name] = drawn
+        held = sum(one.kept.nbytes + len(one.png) for one in self._in_memory.values())
+        if len(self._in_memory) > _MOST_PICTURES or held > _MOST_BYTES:
+            steps = sorted({p.step for p in self.pictures if p.file in self._in_memory})
             gone = {p.file for p in self.pictures if p.step in steps[1:-1:2]}
             self.pictures = [p for p in self.pictures if p.file not in gone]
-            self._pngs = {n: one for n, one in self._pngs.items() if n not in gone}
+            self._in_memory = {n: one for n, one in self._in_memory.items() if n not in gone}
 
     def _png(self, picture: PictureAt) -> bytes:
-        if picture.file in self._pngs:
-            return self._pngs[picture.file]
-        assert self._folder is not None  # noqa: S101 - elsewhere they are in memory
-        return read_picture(self._folder.path, picture)
+        if self._folder is not None:
+            return read_picture(self._folder.path, picture)
+        return self._held(picture).png
+
+    def _kept(self, picture: PictureAt) -> KeptMaps:
+        if self._folder is not None:
+            return KeptMaps.read(values_path(self._folder.path, picture.file))
+        return self._held(picture).kept
+
+    def _held(self, picture: PictureAt) -> Drawn:
+        try:
+            return self._in_memory[picture.file]
+        except KeyError:
+            raise MonitorError(
+                f"The pictures of step {picture.step} were let go.",
+                remedy="With a folder as out all are kept.",
+            ) from None
 
 
 def _row(place: Place, numbers: Mapping[str, float], names: Iterable[str]) -> list[Any]:

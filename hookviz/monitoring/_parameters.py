@@ -1,16 +1,25 @@
-"""Norms of a model's gradients, weights and updates, layer by layer."""
+"""Norms of a model's gradients, weights and updates, layer by layer.
+
+On a CPU memory is what costs: all that is asked of a piece is computed while the processor's cache
+has it. Elsewhere torch's own loops over all parameters do it, without waiting for the device.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookviz.monitoring._statistics import from_device
+from hookviz.monitoring._statistics import PIECE, from_device, memory_of, square_sum
+
+Norm = float | Tensor
+"""A norm; a tensor where it lies on another device than the CPU still."""
 
 
 class Fault(NamedTuple):
@@ -34,6 +43,7 @@ class Parameters:
     def __init__(self, layers: Mapping[str, nn.Module], *, updates: bool) -> None:
         self._layers, self._updates = dict(layers), updates
         self._before: dict[int, Tensor] = {}
+        self._squares: dict[int, float] = {}
 
     def _own(self) -> dict[str, list[tuple[str, nn.Parameter]]]:
         return {
@@ -48,41 +58,38 @@ class Parameters:
         if not self._updates:
             return
         parameters = {id(p): p for found in self._own().values() for _, p in found}
-        there = [p for key, p in parameters.items() if _fits(self._before.get(key), p)]
-        if len(there) != len(parameters):
+        if any(not _fits(self._before.get(key), p) for key, p in parameters.items()):
             self._before = {}
         for key, p in parameters.items():
             if key not in self._before:
                 self._before[key] = torch.empty_like(p, dtype=_wide(p), requires_grad=False)
-        copies = [self._before[key] for key in parameters]
-        if copies:
-            torch._foreach_copy_(copies, list(parameters.values()))
+        there = {key: p for key, p in parameters.items() if not _near(p)}
+        if there:
+            torch._foreach_copy_([self._before[key] for key in there], list(there.values()))
+        self._squares = {
+            key: _keep(p, self._before[key]) for key, p in parameters.items() if key not in there
+        }
 
     @torch.no_grad()
-    def numbers(self) -> dict[str, dict[str, float]]:
+    def numbers(self, *, again: bool = False) -> dict[str, dict[str, float]]:
         """Norms over each layer: "gradient", "weight", and "update" as a share of "weight".
 
         The weights are those before the step where they were kept, else those of now.
+
+        Args:
+            again: The next step is measured, too: what `before` does is done on the way.
         """
         own = self._own()
         unique = {id(p): p for found in own.values() for _, p in found}
-        with_gradient = {key: p.grad for key, p in unique.items() if p.grad is not None}
         kept = {key: copy for key, copy in self._before.items() if key in unique}
-        groups = [
-            _norms(list(with_gradient.values())),
-            _norms(list(kept.values()) if kept else list(unique.values())),
-        ]
-        if kept:
-            pairs = [(copy, unique[key]) for key, copy in kept.items()]
-            alike = [(copy, p) for copy, p in pairs if _fits(copy, p)]
-            if len(alike) == len(pairs):
-                copies = [copy for copy, _ in pairs]
-                torch._foreach_sub_(copies, [p for _, p in pairs])
-                groups.append(_norms(copies))
-        numbers = iter(from_device([norm for group in groups for norm in group]))
-        gradient = {key: next(numbers)[0] for key in with_gradient}
-        weight = {key: next(numbers)[0] for key in (kept or unique)}
-        moved = {key: next(numbers)[0] for key in kept} if len(groups) > 2 else {}
+        gradients = {key: p.grad for key, p in unique.items() if p.grad is not None}
+        if kept and all(_fits(copy, unique[key]) for key, copy in kept.items()):
+            sizes, ways = self._moved(kept, unique, again=again)
+        else:
+            sizes, ways = _norms(kept or unique), {}
+        gradient, weight, moved = _arrived(_norms(gradients), sizes, ways)
+        if again and (not moved or kept.keys() != unique.keys()):
+            self.before()
         found: dict[str, dict[str, float]] = {}
         for name, parameters in own.items():
             keys = [id(p) for _, p in parameters]
@@ -95,6 +102,27 @@ class Parameters:
                 way = _together(moved, keys)
                 found[name]["update"] = way / size if size else (math.inf if way else 0.0)
         return found
+
+    def _moved(
+        self, kept: Mapping[int, Tensor], now: Mapping[int, Tensor], *, again: bool
+    ) -> tuple[dict[int, Norm], dict[int, Norm]]:
+        """Norms of the weights that were kept, and of how far those of now are from them."""
+        sizes: dict[int, Norm] = {}
+        ways: dict[int, Norm] = {}
+        far: dict[int, Tensor] = {}
+        for key, copy in kept.items():
+            if key not in self._squares or not _near(now[key]):
+                far[key] = copy
+                continue
+            sizes[key] = math.sqrt(self._squares[key])
+            ways[key], self._squares[key] = _moved_by(now[key], copy, renew=again)
+        if far:
+            apart = torch._foreach_sub([now[key] for key in far], list(far.values()))  # noqa: SLF001 - as above
+            ways |= _norms(dict(zip(far, apart, strict=True)))
+            sizes |= _norms(far)
+            if again:
+                torch._foreach_copy_(list(far.values()), [now[key] for key in far])
+        return sizes, ways
 
     @torch.no_grad()
     def faults(self, numbers: Mapping[str, Mapping[str, float]]) -> Iterator[Fault]:
@@ -132,18 +160,82 @@ def _values(gradient: Tensor) -> Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient
 
 
-def _norms(tensors: list[Tensor]) -> list[Tensor]:
-    """L2 norms, accumulated in float32 at least, on their devices."""
-    plain = [_values(t) for t in tensors]
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for at, one in enumerate(plain):
-        groups.setdefault((one.device, one.dtype), []).append(at)
-    norms: dict[int, Tensor] = {}
-    for (_, dtype), places in groups.items():
+def _near(t: Tensor) -> bool:
+    """Whether NumPy sees its values where they lie."""
+    return (
+        t.device.type == "cpu"
+        and t.layout is torch.strided
+        and t.dtype in (torch.float32, torch.float64)
+        and t.is_contiguous()
+    )
+
+
+def _pieces(*tensors: Tensor) -> Iterator[tuple[NDArray[Any], ...]]:
+    """The same places of several tensors, piece by piece, where they lie."""
+    flat = [memory_of(t.detach()).numpy() for t in tensors]
+    for at in range(0, len(flat[0]), PIECE):
+        yield tuple(values[at : at + PIECE] for values in flat)
+
+
+def _keep(now: Tensor, before: Tensor) -> float:
+    """Copies the weights of now over those before; gives the sum of their squares."""
+    size = 0.0
+    with np.errstate(all="ignore"):
+        for new, old in _pieces(now, before):
+            size += square_sum(new)
+            old[:] = new
+    return size
+
+
+def _moved_by(now: Tensor, before: Tensor, *, renew: bool) -> tuple[float, float]:
+    """How far the weights are from those before; and, to renew these, what `_keep` does."""
+    way = size = 0.0
+    room: NDArray[Any] | None = None
+    with np.errstate(all="ignore"):
+        for new, old in _pieces(now, before):
+            if room is None:
+                room = np.empty_like(new)
+            way += square_sum(np.subtract(new, old, out=room[: len(new)]))
+            if renew:
+                size += square_sum(new)
+                old[:] = new
+    return math.sqrt(way), size
+
+
+def _norms(tensors: Mapping[int, Tensor]) -> dict[int, Norm]:
+    """L2 norms, accumulated in float32 at least; on their devices where these are not the CPU."""
+    found: dict[int, Norm] = {}
+    groups: dict[tuple[torch.device, torch.dtype], dict[int, Tensor]] = {}
+    for key, one in tensors.items():
+        plain = _values(one.detach())
+        if _near(plain):
+            found[key] = _norm(plain)
+        else:
+            groups.setdefault((plain.device, plain.dtype), {})[key] = plain
+    for (_, dtype), group in groups.items():
         wide = None if dtype in (torch.float32, torch.float64) else torch.float32
-        found = torch._foreach_norm([plain[at] for at in places], 2, dtype=wide)  # noqa: SLF001 - as above
-        norms |= dict(zip(places, found, strict=True))
-    return [norms[at] for at in range(len(plain))]
+        norms = torch._foreach_norm(list(group.values()), 2, dtype=wide)  # noqa: SLF001 - as above
+        found |= dict(zip(group, norms, strict=True))
+    return found
+
+
+def _norm(t: Tensor) -> float:
+    with np.errstate(all="ignore"):
+        size = math.sqrt(sum(square_sum(piece) for (piece,) in _pieces(t)))
+    if math.isfinite(size):
+        return size
+    # Its squares may have left float32.
+    return float(torch.linalg.vector_norm(t, dtype=torch.float64).item())
+
+
+def _arrived(*groups: Mapping[int, Norm]) -> list[dict[int, float]]:
+    """Norms as numbers, by one transfer from each device."""
+    waiting = [norm for group in groups for norm in group.values() if isinstance(norm, Tensor)]
+    numbers = iter(from_device(waiting))
+    return [
+        {key: next(numbers)[0] if isinstance(norm, Tensor) else norm for key, norm in group.items()}
+        for group in groups
+    ]
 
 
 def _together(norms: Mapping[int, float], keys: list[int]) -> float:

@@ -9,20 +9,23 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from hookviz.activation import Activation
-from hookviz.export import RunFacts, draw_activation
+from hookviz.export import RunFacts, base_name, draw_activation
 from hookviz.images import Preprocessing, read_image
-from hookviz.render import GridOptions
+from hookviz.monitoring._over_time import KeptMaps
+from hookviz.render import FigureFacts, GridOptions
 from hookviz.run import facts_of, has_filters, layer_weights, loaded_model, run_model
 
 
 class Drawn(NamedTuple):
-    """A figure as a PNG."""
+    """A figure as a PNG, what it shows, and the ends of its scale."""
 
     layer: str
     call: int
     leaf: str
     kind: str
     png: bytes
+    kept: KeptMaps
+    ends: tuple[float | None, float | None]
 
 
 class Probe:
@@ -77,9 +80,18 @@ class Probe:
                 yield self._drawn(facts, layer_weights(self._loaded.module, name), "filters")
 
     def _drawn(self, facts: RunFacts, activation: Activation, kind: str) -> Drawn:
-        png = draw_activation(facts, activation, self._options).png_bytes(6)
+        drawing = draw_activation(facts, activation, self._options)
         call = activation.call if kind == "maps" else 0
-        return Drawn(activation.layer, call, activation.leaf, kind, png)
+        of_figure = FigureFacts(
+            model=facts.model,
+            image=base_name(facts.image_name) if kind == "maps" else "",
+            input_size=facts.input_size,
+        )
+        there = replace(activation, tensor=activation.tensor.detach().to("cpu", copy=True))
+        return Drawn(
+            activation.layer, call, activation.leaf, kind, drawing.png_bytes(6),
+            KeptMaps(there, of_figure), (drawing.vmin, drawing.vmax),
+        )  # fmt: skip
 
 
 def _is_convolution(layer: nn.Module) -> bool:

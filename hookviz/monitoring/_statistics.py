@@ -2,7 +2,7 @@
 
 On a CPU the passes cost, not the numbers that come back. So a tensor is taken in pieces that stay
 in the processor's cache, each of them by fast reductions (``std``, ``isnan`` and ``count_nonzero``
-take several times as long), and pieces are joined by Chan's formula (Chan, Golub & LeVeque 1983).
+take several times as long), and a pass is left out where the others have answered it already.
 On other devices transfers cost: all numbers stay there until the step ends.
 """
 
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,14 @@ from torch import Tensor
 from hookviz._axes import Hints, KnownAxes, read_axes
 from hookviz.errors import HookvizError
 
-_PIECE = 1 << 18
-"""Values in a piece: 1 MiB of float32."""
+PIECE = 1 << 17
+"""Values in a piece: 512 KiB of float32."""
 
-_NUMBERS = 7
-"""In front of the zeros by channel: count, mean, m2, min, max, NaN, Inf."""
+_ROW = 1 << 10
+"""Squares that are added one after the other; of more, float32 loses digits: 4e-4 of 2 million."""
+
+_NUMBERS = 8
+"""In front of the dead channels: count, mean, m2, min, max, NaN, Inf, zeros."""
 
 
 @dataclass
@@ -40,9 +45,10 @@ class OutputNumbers:
         high: The largest.
         nan: NaN values.
         inf: Values that are +Inf or −Inf.
-        zeros: (C,) exact zeros of each channel; one number where no axis is known to be channels.
+        zeros: Exact zeros.
         total: All values, finite or not.
-        by_channel: Whether ``zeros`` is by channel.
+        dead: (C,) whether each channel is zero everywhere; (0,) where no axis is known to be
+            channels.
     """
 
     count: float = 0.0
@@ -52,12 +58,15 @@ class OutputNumbers:
     high: float = -math.inf
     nan: float = 0.0
     inf: float = 0.0
-    zeros: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    zeros: float = 0.0
     total: int = 0
-    by_channel: bool = False
+    dead: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     def add(self, other: OutputNumbers) -> None:
-        """Counts another one in, exactly as if their values were of one tensor."""
+        """Counts another one in, as if their values were of one tensor.
+
+        Means and deviations join by Chan's formula (Chan, Golub & LeVeque 1983).
+        """
         count = self.count + other.count
         if other.count:
             apart = other.mean - self.mean
@@ -67,15 +76,13 @@ class OutputNumbers:
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.nan += other.nan
         self.inf += other.inf
+        self.zeros += other.zeros
         if self.total == 0:
-            self.by_channel = other.by_channel
-            self.zeros = other.zeros.copy()
-        elif self.zeros.shape == other.zeros.shape:
-            self.zeros += other.zeros
-            self.by_channel &= other.by_channel
+            self.dead = other.dead
+        elif self.dead.shape == other.dead.shape:
+            self.dead = self.dead & other.dead
         else:  # no two tensors of one layer need have as many channels
-            self.zeros = np.array([self.zeros.sum() + other.zeros.sum()])
-            self.by_channel = False
+            self.dead = np.zeros(0, bool)
         self.total += other.total
 
     def numbers(self) -> dict[str, float]:
@@ -87,37 +94,32 @@ class OutputNumbers:
             "std": math.sqrt(self.m2 / self.count) if known else math.nan,
             "min": self.low if known else math.nan,
             "max": self.high if known else math.nan,
-            "zeros": float(self.zeros.sum()) / total,
+            "zeros": self.zeros / total,
             "nan": self.nan / total,
             "inf": self.inf / total,
         }
-        if self.by_channel and len(self.zeros):
-            each = self.total / len(self.zeros)
-            found["dead"] = float((self.zeros == each).mean())
+        if len(self.dead):
+            found["dead"] = float(self.dead.mean())
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class OnDevice:
     """Numbers of one tensor, on its device still.
 
     Attributes:
-        packed: (7 + C,) floating point: what `OutputNumbers` has, in its order.
+        packed: (8 + C,) floating point: what `OutputNumbers` has, in its order but for ``total``.
         total: Values of the tensor.
-        by_channel: Whether the zeros are counted by channel.
     """
 
     packed: Tensor
     total: int
-    by_channel: bool
 
     def tally(self, numbers: list[float]) -> OutputNumbers:
         """The tally of the packed numbers, once they are here."""
-        zeros = np.array(numbers[_NUMBERS:])
-        count, mean, m2, low, high, nan, inf = numbers[:_NUMBERS]
-        return OutputNumbers(
-            count, mean, m2, low, high, nan, inf, zeros, self.total, self.by_channel
-        )
+        count, mean, m2, low, high, nan, inf, zeros = numbers[:_NUMBERS]
+        dead = np.array(numbers[_NUMBERS:]) > 0
+        return OutputNumbers(count, mean, m2, low, high, nan, inf, zeros, self.total, dead)
 
 
 class CannotMeasure(Exception):  # noqa: N818 - becomes a reason
@@ -125,27 +127,27 @@ class CannotMeasure(Exception):  # noqa: N818 - becomes a reason
 
 
 class _Scratch(threading.local):
-    """Room for a piece, one for each dtype, in each thread."""
+    """Room for a piece, one for each dtype and use, in each thread."""
 
     def __init__(self) -> None:
         self.rooms: dict[tuple[torch.dtype, int], Tensor] = {}
 
-    def like(self, piece: Tensor, dtype: torch.dtype, number: int) -> Tensor:
-        room = self.rooms.get((dtype, number))
-        if room is None or room.numel() < piece.numel():
+    def room(self, count: int, dtype: torch.dtype, use: int = 0) -> Tensor:
+        room = self.rooms.get((dtype, use))
+        if room is None:
             with torch.inference_mode(False):
-                room = torch.empty(max(piece.numel(), _PIECE), dtype=dtype)
-            self.rooms[dtype, number] = room
-        return room.as_strided(piece.shape, piece.stride())
+                room = torch.empty(PIECE, dtype=dtype, device="cpu")
+            self.rooms[dtype, use] = room
+        return room[:count]
 
 
 class Meter:
-    """Measures tensors; holds the scratch memory for it (two pieces of 1 MiB in each thread)."""
+    """Measures tensors; holds the scratch memory for it (about 1 MiB in each thread)."""
 
     def __init__(self) -> None:
         self._scratch = _Scratch()
 
-    def measure(self, tensor: Tensor, module_type: str) -> Measured:
+    def measure(self, tensor: Tensor, module_type: str) -> OutputNumbers | OnDevice:
         """Measures a tensor; nothing is synchronised on devices other than the CPU.
 
         Args:
@@ -164,74 +166,110 @@ class Meter:
         if not x.numel():
             raise CannotMeasure(f"it is empty: shape {list(x.shape)}")
         axis = channel_axis(tuple(x.shape), module_type)
-        packed = None
         if x.device.type == "cpu" and x.is_floating_point():
-            packed = self._in_pieces(x, axis)
-        if packed is None:
-            packed = _on_its_device(x, axis)
-        return Measured(packed, x.numel(), axis is not None)
+            with np.errstate(all="ignore"):
+                found = self._in_pieces(x.resolve_neg(), axis)
+            if found is not None:
+                return found
+        return OnDevice(_on_its_device(x, axis), x.numel())
 
-    def _in_pieces(self, x: Tensor, axis: int | None) -> Tensor | None:
-        """All numbers of a tensor on the CPU; None where some value is not finite."""
-        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        if x.dim() == 0:
-            x = x.reshape(1)
-            axis = None
-        if not (x.is_contiguous() or _channels_last(x)):
-            x = x.contiguous()
-        step = max(1, _PIECE * len(x) // x.numel())
-        found, zeros = OutputNumbers(), None
-        for piece in torch.split(x, step):
-            count = piece.numel()
-            buffer = self._scratch.like(piece, dtype, 0)
-            values = piece
-            if piece.dtype != dtype:
-                values = self._scratch.like(piece, dtype, 1).copy_(piece)
-            mean = values.sum().item() / count
-            low, high = values.amin().item(), values.amax().item()
-            if not (math.isfinite(mean) and math.isfinite(low) and math.isfinite(high)):
+    def _in_pieces(self, x: Tensor, axis: int | None) -> OutputNumbers | None:
+        """All numbers of a tensor on the CPU; None where some value or sum is not finite."""
+        count, flat = x.numel(), memory_of(x)
+        total = squares = 0.0
+        low, high, zeros = math.inf, -math.inf, 0
+        for piece in self._pieces(flat):
+            values = piece.numpy()
+            # A value that is not finite makes the sum so.
+            part, square = piece.sum().item(), square_sum(values)
+            if not math.isfinite(part + square):
                 return None
-            torch.sub(values, mean, out=buffer)
-            # Not by vector_norm, which adds one after the other in float32: off by 2e-4 in a piece.
-            m2 = torch.mul(buffer, buffer, out=buffer).sum().item()
-            if not math.isfinite(m2):
-                return None
-            part = OutputNumbers(count, mean, m2, low, high, total=count)
-            torch.eq(values, 0, out=buffer)
-            here = _by_channel(buffer, axis)
-            zeros = here if zeros is None else zeros + here
-            found.add(part)
-        assert zeros is not None  # noqa: S101 - a tensor that is not empty has a piece
-        numbers = [found.count, found.mean, found.m2, found.low, found.high, 0.0, 0.0]
-        return torch.cat([torch.tensor(numbers, dtype=torch.float64), zeros.reshape(-1)])
+            total, squares = total + part, squares + square
+            smallest, largest = float(values.min()), float(values.max())
+            low, high = min(low, smallest), max(high, largest)
+            if smallest <= 0 <= largest:
+                equal = self._scratch.room(len(piece), torch.bool).numpy()
+                zeros += int(np.count_nonzero(np.equal(values, 0, out=equal)))
+        mean = total / count
+        m2 = squares - total * mean
+        # Where the mean is large beside the deviation, or squares vanish, digits would be lost.
+        if m2 < squares / 4 or (m2 == 0.0 and low != high):
+            mean, m2 = self._about(flat, mean)
+        dead = _dead(x, axis, low, high, zeros)
+        return OutputNumbers(count, mean, m2, low, high, 0.0, 0.0, zeros, count, dead)
+
+    def _pieces(self, flat: Tensor) -> Iterator[Tensor]:
+        """Pieces in a dtype that sums are taken in."""
+        for piece in torch.split(flat, PIECE):
+            if piece.dtype in (torch.float32, torch.float64):
+                yield piece
+            else:
+                yield self._scratch.room(len(piece), torch.float32, 1).copy_(piece)
+
+    def _about(self, flat: Tensor, mean: float) -> tuple[float, float]:
+        """Mean, and squared distances from it, by way of a mean that is nearly right."""
+        total = squares = 0.0
+        for piece in self._pieces(flat):
+            apart = torch.sub(piece, mean, out=self._scratch.room(len(piece), piece.dtype))
+            total, squares = total + apart.sum().item(), squares + square_sum(apart.numpy())
+        return mean + total / len(flat), max(0.0, squares - total * total / len(flat))
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def _channels_last(x: Tensor) -> bool:
-    return (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)) or (
-        x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d)
-    )
+def memory_of(x: Tensor) -> Tensor:
+    """(N,) the values in the order in which they lie in memory; a view where they lie close."""
+    if not x.is_contiguous() and not (
+        (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+        or (x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d))
+    ):
+        x = x.contiguous()
+    return x.as_strided((x.numel(),), (1,))
 
 
-def _by_channel(ones: Tensor, axis: int | None) -> Tensor:
-    """(C,) float64 sums of a float buffer of zeros and ones; (1,) without an axis of channels.
+def square_sum(values: NDArray[Any]) -> float:
+    """The sum of the squares of (N,) values, to seven digits at least, however many there are."""
+    long = len(values) - len(values) % _ROW
+    rows, rest = values[:long].reshape(-1, _ROW), values[long:]
+    found = float(np.vecdot(rows, rows).sum(dtype=np.float64))
+    return found + float(np.vecdot(rest, rest))
 
-    Partial sums are of at most a piece or a sample, below 2^24 in float32, and so exact.
-    """
+
+def _dead(x: Tensor, axis: int | None, low: float, high: float, zeros: int) -> NDArray[np.bool_]:
+    """(C,) which channels are zero everywhere, as `OutputNumbers` has it."""
     if axis is None:
-        return ones.sum(dtype=torch.float64).reshape(1)
-    axis %= ones.dim()
-    if axis == ones.dim() - 1:
-        return ones.reshape(-1, ones.shape[-1]).sum(0, dtype=torch.float64)
-    places = math.prod(ones.shape[2:])
-    if places >= 1 << 24 or axis != 1 or not ones.is_contiguous():
-        others = [a for a in range(ones.dim()) if a != axis]
-        return ones.sum(others, dtype=torch.float64)
-    if places >= 32:  # rows are summed fast where they are long
-        return ones.view(-1, places).sum(1).view(len(ones), -1).sum(0, dtype=torch.float64)
-    return ones.sum(0).view(-1, places).sum(1, dtype=torch.float64)
+        return np.zeros(0, bool)
+    channels = x.shape[axis]
+    if zeros * channels < x.numel():  # too few for a single one
+        return np.zeros(channels, bool)
+    maybe = torch.arange(channels)
+    if axis != 0 and len(x) > 1:  # most channels answer in the first sample already
+        maybe = maybe[_silent(x[:1], axis, low, high)]
+    silent = _silent(x.index_select(axis, maybe), axis, low, high) if len(maybe) else maybe > 0
+    dead = np.zeros(channels, bool)
+    dead[maybe[silent].numpy()] = True
+    return dead
+
+
+def _silent(x: Tensor, axis: int, low: float, high: float) -> Tensor:
+    """(C,) bool: which channels are zero, all values being between ``low`` and ``high``."""
+    found = torch.ones(x.shape[axis], dtype=torch.bool)
+    if high > 0:
+        found &= _largest(x, axis) == 0
+    if low < 0:
+        found &= _largest(x.neg(), axis) == 0
+    return found
+
+
+def _largest(x: Tensor, axis: int) -> Tensor:
+    """(C,) the largest value of each channel."""
+    if axis == 1 and x.dim() > 2 and x.is_contiguous():
+        places = x.flatten(2)
+        # Rows are gone through fast where they are long.
+        return places.amax(2).amax(0) if places.shape[2] >= 32 else places.amax(0).amax(1)
+    others = [a for a in range(x.dim()) if a != axis % x.dim()]
+    return x.amax(others) if others else x
 
 
 def _on_its_device(x: Tensor, axis: int | None) -> Tensor:
@@ -246,20 +284,21 @@ def _on_its_device(x: Tensor, axis: int | None) -> Tensor:
     mean = torch.where(finite, x, 0).sum(dtype=wide) / count
     apart = torch.where(finite, x.to(wide) - mean, 0)
     nan = torch.isnan(x).sum(dtype=wide)
+    zero = x == 0
     numbers = [
         count, torch.where(count > 0, mean, 0), (apart * apart).sum(),
         torch.where(finite, x, math.inf).amin().to(wide),
         torch.where(finite, x, -math.inf).amax().to(wide),
-        nan, x.numel() - count - nan,
+        nan, x.numel() - count - nan, zero.sum(dtype=wide),
     ]  # fmt: skip
-    zero = x == 0
-    dims = [a for a in range(x.dim()) if axis is not None and a != axis % x.dim()]
-    zeros = zero.sum(dims, dtype=wide) if dims else zero.to(wide)
     if axis is None:
-        zeros = zero.sum(dtype=wide)
-    return torch.cat([torch.stack(numbers), zeros.reshape(-1)])
+        return torch.stack(numbers)
+    others = [a for a in range(x.dim()) if a != axis % x.dim()]
+    dead = zero.all(others) if others else zero
+    return torch.cat([torch.stack(numbers), dead.to(wide)])
 
 
+@lru_cache(maxsize=512)
 def channel_axis(shape: tuple[int, ...], module_type: str) -> int | None:
     """Which axis counts channels, by the layer's type and the shape alone; None in doubt.
 

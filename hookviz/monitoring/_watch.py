@@ -21,8 +21,8 @@ from hookviz._text import error_text
 from hookviz.capture import backward_is_running, leaves, set_forward_hook, set_pre_hook
 from hookviz.monitoring._statistics import (
     CannotMeasure,
-    Measured,
     Meter,
+    OnDevice,
     OutputNumbers,
     from_device,
 )
@@ -68,7 +68,7 @@ class LayerWatch:
         self.unseen: dict[str, str] = {}
         self._root, self._layers = root, dict(layers)
         self._meter, self._here = Meter(), _OfThread()
-        self._found: dict[Place, list[Measured]] = {}
+        self._found: dict[Place, list[OutputNumbers | OnDevice]] = {}
         self._step = 0
         self._undo: list[Callable[[], None]] = []
 
@@ -136,9 +136,10 @@ class LayerWatch:
         self._found.clear()
         self._step += 1
         tallies: dict[Place, OutputNumbers] = {}
-        numbers = from_device([one.packed for _, one in places])
-        for (place, one), of_it in zip(places, numbers, strict=True):
-            tallies.setdefault(place, OutputNumbers()).add(one.tally(of_it))
+        numbers = iter(from_device([one.packed for _, one in places if isinstance(one, OnDevice)]))
+        for place, one in places:
+            tally = one.tally(next(numbers)) if isinstance(one, OnDevice) else one
+            tallies.setdefault(place, OutputNumbers()).add(tally)
         return tallies
 
 

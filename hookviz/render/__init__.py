@@ -12,6 +12,7 @@ from hookviz.render import (  # noqa: F401
     _comparison,
     _filters,
     _maps,
+    _strip,
     _visualization,
 )
 from hookviz.render._arrange import arrange
@@ -44,6 +45,7 @@ from hookviz.render._options import Colors, DrawingOptions, GridOptions, parse_c
 from hookviz.render._palette import Flag, choose_cmap, color_table, packed, palette
 from hookviz.render._sheet import dead_sentence, legend_of, page_sentence
 from hookviz.render._statistics import ChannelStatistics, channel_statistics
+from hookviz.render._strip import ChannelStrip
 from hookviz.render._text import value
 from hookviz.render._visualization import Visualization
 
@@ -53,6 +55,7 @@ __all__ = [
     "Attribution",
     "ChannelImage",
     "ChannelStatistics",
+    "ChannelStrip",
     "Colors",
     "Curve",
     "Drawing",

@@ -44,6 +44,7 @@ class Arranged:
         mark: (row, column) of a place that is outlined in every map; None for none.
         absent: What NaN stands for where it stands for no value of the tensor; "" where it is one.
         names: What each channel is called where it has a name; () where the index says all.
+        labels: What stands above each map in place of its index; () for the index.
         beside: Further maps of the same channels, each (C, H, W), drawn before each map.
     """
 
@@ -61,12 +62,17 @@ class Arranged:
     mark: tuple[int, int] | None = None
     absent: str = ""
     names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
     beside: tuple[Tensor, ...] = ()
 
     @property
     def figure_kind(self) -> FigureKind:
         """The kind that draws it; it names tiles, channels and values."""
         return KINDS[self.kind]
+
+    def index_text(self, channel: int) -> str:
+        """What stands above a channel's map."""
+        return self.labels[channel] if self.labels else str(channel)
 
     @property
     def values(self) -> Tensor:

@@ -86,7 +86,8 @@ def draw_maps(subject: Subject) -> Drawing:
     column = min(sheet.px(112), sheet.room // 4)
     side = _side(subject, column)
     aside = column + sheet.px(14) if side else 0
-    room, longest = sheet.room - bar - aside, str(max(channels))
+    room = sheet.room - bar - aside
+    longest = max((arranged.index_text(c) for c in channels), key=len)
     grid, face = plan(subject, sheet, room, longest)
     numbers = 0  # pixels left of the grid for the index of each row's first tile
     if face is None and options.labels:
@@ -512,7 +513,7 @@ def _number_rows(subject: Subject, grid: TileGrid, sheet: Sheet, left: int, top:
     small = min(6.5, grid.pitch[0] * 72 / sheet.options.dpi * 0.9)
     for position in range(0, grid.count, grid.ncols):
         base = top + grid.origin(position)[0] + min(grid.size[0], sheet.px(6))
-        text = str(subject.channels[position])
+        text = subject.arranged.index_text(subject.channels[position])
         sheet.write(text, left - sheet.px(3), base, small, right=True)
 
 
@@ -524,7 +525,7 @@ def _label(subject: Subject, grid: TileGrid, sheet: Sheet, face: Face, left: int
         y, x = grid.origin(position)
         base = top + y - grid.head - sheet.px(2.5)
         low, high = float(found.low[channel]), float(found.high[channel])
-        text, mark = str(channel), ""
+        text, mark = arranged.index_text(channel), ""
         if arranged.names:
             room = grid.size[1] - face.width(f"{text}  {_MARKED}")
             name = middle_ellipsis(arranged.names[channel], room, face.width)
