@@ -306,6 +306,7 @@ class SlowProxy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0.05)  # the sockets close at the loop's next turns
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -314,7 +315,11 @@ class SlowProxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
-        await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
+        try:
+            await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
+        finally:
+            back.transport.abort()
+            writer.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
