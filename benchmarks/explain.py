@@ -6,8 +6,8 @@ that other work on the machine disturbs them little; 1.00 is a forward with a fu
 ResNet-18 (224 pixels, untrained) with a cloning hook at the layer.
 
 - gradients: Grad-CAM and its kin of one layer and of four;
-- perturbing: Score-CAM of layer4's 512 channels (``channels=`` of them, scaled up to 512) and
-  Ablation-CAM;
+- perturbing: Score-CAM and Ablation-CAM of layer4's 512 channels, and as many whole forwards;
+- ablation: Ablation-CAM of a layer's channels beside whole forwards, 16 at a time, which are 1.00;
 - attributions: of the input, beside captum called by hand on the bare module, without
   the forward that settles the target and the two that completeness is measured by.
 - visualization: a step for channel 7 of the bundled VGG16's features.28 beside a bare loop (pixels,
@@ -18,6 +18,7 @@ Peers (extra ``bench``) that are not installed are left out.
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -116,9 +117,10 @@ def measured(ways: dict[str, Way | None], rounds: int) -> dict[str, list[float]]
 
 
 def table(found: dict[str, list[float]], base: str) -> None:
+    print(f"load {os.getloadavg()[0]:.1f}")
     for name, seconds in found.items():
         ratios = [a / b for a, b in zip(seconds, found[base], strict=True)]
-        print(f"{name:44s} {statistics.median(ratios):8.2f}  {statistics.median(seconds):8.3f} s")
+        print(f"{name:44s} {statistics.median(ratios):8.3f}  {statistics.median(seconds):8.3f} s")
 
 
 BASE = "forward with full backward"
@@ -160,6 +162,34 @@ def perturbing() -> None:
         "hookviz Ablation-CAM, 512 channels": bench.own("ablationcam"),
     }
     table(measured(ways, 2), BASE)
+
+
+def ablation() -> None:
+    torch.set_num_threads(1)
+    for name, layer, count in (
+        ("resnet18", "layer4", 512),
+        ("resnet18", "layer3", 256),
+        ("resnet18", "layer2.0.conv1", 128),
+        ("vgg16", "features.28", 512),
+    ):
+        torch.manual_seed(0)
+        module = getattr(tv, name)().eval()
+        model = hookviz.load_model(module, preprocess=hookviz.Preprocessing.for_size(224))
+        image = hookviz.sample_image()
+        x = network_input(image, model.preprocess).tensor
+
+        def whole(module: nn.Module = module, x: Tensor = x) -> object:
+            """A batch of them; all take as many times as long."""
+            with torch.no_grad():
+                return module(x.expand(16, -1, -1, -1) * 1.0)
+
+        def own(model: Any = model, image: Any = image, layer: str = layer) -> object:
+            return hookviz.explain(model, image, layer, target=CLASS, method="ablationcam")
+
+        found = measured({"whole": whole, "own": own}, 3)
+        base = f"{count} whole forwards of {name}"
+        whole_ones = [seconds * count / 16 for seconds in found["whole"]]
+        table({base: whole_ones, f"hookviz Ablation-CAM of {layer}": found["own"]}, base)
 
 
 def attributions() -> None:
@@ -229,6 +259,7 @@ def main() -> None:
     tables = {
         "gradients": gradients,
         "perturbing": perturbing,
+        "ablation": ablation,
         "attributions": attributions,
         "visualization": visualization,
     }

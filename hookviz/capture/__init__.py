@@ -24,9 +24,11 @@ from hookviz.capture._edit_functions import (
     zero,
     zero_channels,
 )
+from hookviz.capture._edit_parts import Parts, parts_of
 from hookviz.capture._edit_region import Region
 from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
+from hookviz.capture._late_start import LateStart
 from hookviz.capture._leaves import change_leaves, leaves
 from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_pre_hook
 from hookviz.capture._session import Capture, layer_shapes
@@ -50,9 +52,11 @@ __all__ = [
     "ExecutionRow",
     "FeatureExtractor",
     "GradientClipping",
+    "LateStart",
     "LayerInfo",
     "LayerSelector",
     "Layers",
+    "Parts",
     "Region",
     "Site",
     "StaysHere",
@@ -71,6 +75,7 @@ __all__ = [
     "layer_shapes",
     "leaves",
     "list_layers",
+    "parts_of",
     "patch",
     "replace_by_mean",
     "replace_by_noise",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from hookviz.activation import Activation
-from hookviz.capture import Edit
+from hookviz.capture import Edit, LateStart
 from hookviz.errors import HookvizError, LayerError
 from hookviz.explanation._forward import Answer, Forwards
 from hookviz.explanation._methods import Method
@@ -70,13 +71,16 @@ class Job:
         height, width = self.input.tensor.shape[-2:]
         return height, width
 
-    def first(self, *, grad: bool, tensor: Tensor | None = None) -> Answer:
+    def first(
+        self, *, grad: bool, tensor: Tensor | None = None, late: LateStart | None = None
+    ) -> Answer:
         """The forward of the unchanged model over the image; settles the targets.
 
         Args:
             grad: Whether gradients will be taken at the layers, or at ``tensor``.
             tensor: What to feed instead of ``input.tensor``: the same values, that require a
                 gradient.
+            late: Records it, for forwards that start at the layers.
 
         Returns:
             Its answer, with the layers as points whose axes are known.
@@ -86,7 +90,8 @@ class Job:
             HookvizError: The target is not in the model's answer.
         """
         fed = self.input.tensor if tensor is None else tensor
-        answer = self.run(fed, self.layers, grad=grad)
+        with nullcontext() if late is None else late.recorded():
+            answer = self.run(fed, self.layers, grad=grad)
         self.missing.update({name: answer.missing.get(name, "it gave no tensor")
                              for name in self.layers
                              if name not in {p.record.layer for p in answer.points}})  # fmt: skip

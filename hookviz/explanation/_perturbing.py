@@ -18,8 +18,9 @@ have the weight 0, and the softmax runs over the n alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,9 +28,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hookviz.activation import Activation
-from hookviz.capture import Edit
+from hookviz.capture import Edit, LateStart, leaves
 from hookviz.errors import HookvizError, LayerError, RunCancelled
-from hookviz.explanation._forward import Point
+from hookviz.explanation._forward import Answer, Point
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method, register
 from hookviz.explanation._places import ByPlace, by_place, reading_of
@@ -37,7 +38,7 @@ from hookviz.render import Attribution
 
 _BATCH = 16  # images: larger batches were slower on a CPU (ResNet-18: 8 % with 32)
 _WORTH_A_TRIAL = 64  # images from which a trial of one pays
-_MOST_BYTES = 2**26  # of a layer's output, copied for as many channels as fit
+_MOST_BYTES = 2**24  # of a layer's output, for as many channels as fit: 4 times as much took longer
 
 
 def _check(options: Mapping[str, Any]) -> None:
@@ -138,7 +139,8 @@ def _masks(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _ablation_cam(job: Job) -> Iterator[Attribution]:
-    answer = job.first(grad=False)
+    late = LateStart(job.model.module, dict.fromkeys(job.layers, job.call))
+    answer = job.first(grad=False, late=late)
     before = _wide(torch.stack(job.scores(answer)))[:, 0]
     for target, score in zip(job.targets, before.tolist(), strict=True):
         if score == 0:
@@ -150,7 +152,7 @@ def _ablation_cam(job: Job) -> Iterator[Attribution]:
     chosen = [_strongest(here.maps, job.options["channels"]) for _, here in layers]
     job.steps.expect(sum(map(len, chosen)))
     for (point, here), channels in zip(layers, chosen, strict=True):
-        after = Ablation(job, point.record, before).scores(channels)
+        after = Ablation(job, point.record, late, before).scores(channels)
         weights = (before[:, None] - after) / before[:, None]
         yield _weighted(job, point, here, channels, weights)
 
@@ -159,14 +161,13 @@ def _ablation_cam(job: Job) -> Iterator[Attribution]:
 class Ablation:
     """The scores with channels of a layer set to 0, or to their mean, one by one.
 
-    One image goes in, and the layer hands on as many copies of its output as channels are ablated
-    at once, so that only what follows runs for each. Where a model does not take that (it joins
-    the layer's output with what comes from elsewhere, or knows the size of its batch), or gives
-    something else than with one channel alone, as many images go in.
+    The forward starts at the layer, so that only what follows runs for each. Where a model does not
+    take that, or gives something else than when it runs whole, it runs whole.
 
     Args:
         job: Whose forwards are used.
         record: The layer's output.
+        late: Has recorded the job's first forward.
         before: (T,) the scores without ablation.
         mean: A channel becomes its mean over its places (that of a vector the mean over all
             channels) instead of 0.
@@ -174,6 +175,7 @@ class Ablation:
 
     job: Job
     record: Activation
+    late: LateStart
     before: Tensor
     mean: bool = False
 
@@ -190,61 +192,80 @@ class Ablation:
     def scores(self, channels: list[int]) -> Tensor:
         """(T, n) the scores with each of the channels set to 0."""
         asked, steps = self.job.options["batch"], self.job.steps
-        size = asked or max(1, min(512, _MOST_BYTES // max(1, self.record.tensor.nbytes)))
-        first = self._from_layer(channels[:size])
-        found = [] if first is None else [first]
-        if first is None:
-            size = asked or _BATCH
-        else:
-            steps.step(first.shape[1])
-            channels = channels[size:]
-        for part in _parts(channels, size):
-            found.append(self._of(part, from_layer=first is not None))
+        late = self._starts_late(channels[0])
+        most = max(1, min(512, _MOST_BYTES // max(1, self.record.tensor.nbytes)))
+        found = []
+        for part in _parts(channels, asked or (most if late else _BATCH)):
+            found.append(self._of(part, late=late))
             steps.step(len(part))
         return torch.cat(found, 1)
 
-    def _from_layer(self, channels: list[int]) -> Tensor | None:
-        """(T, n) the scores by copies made at the layer.
+    def _starts_late(self, channel: int) -> bool:
+        """Whether forwards that start at the layer give what whole ones give.
 
-        None where they are not what images of their own give: the copy without ablation must have
-        the score of the image, and that of the first channel the one that it has alone.
+        One without ablation must give the very bits, and two images with a channel ablated in the
+        second what each of them gives alone.
         """
-        if len(channels) < 2:
-            return None
+        answer = self.job.answer
         try:
-            copied = self._of([None, *channels], from_layer=True)
+            again = self._answer([None], late=True)
+            same = answer is not None and _same_bits(
+                (again.output, [r.tensor for r in again.read.values()]),
+                (answer.output, [r.tensor for r in answer.read.values()]),
+            )
+            if not same:
+                return False
+            both = self._of([None, channel], late=True)
+            alone = torch.cat((self.before[:, None], self._of([channel], late=True)), 1)
         except RunCancelled:
             raise
-        except Exception:  # noqa: BLE001 - the model's code met a batch that it does not expect
-            return None
-        alone = self._of(channels[:1], from_layer=False)
-        expected = torch.cat((self.before[:, None], alone), 1)
-        size = torch.cat((expected, copied), 1).abs().amax()
-        bound = 1e3 * torch.finfo(self.record.tensor.dtype).eps * float(size)
-        same = bool(((copied[:, :2] - expected).abs() <= bound).all())
-        return copied[:, 1:] if same else None
+        except Exception:  # noqa: BLE001 - the model's code met something that it does not expect
+            return False
+        bound = 1e3 * torch.finfo(self.record.tensor.dtype).eps * float(both.abs().amax())
+        return bool(((both - alone).abs() <= bound).all())
 
-    def _of(self, channels: list[int] | list[int | None], *, from_layer: bool) -> Tensor:
+    def _of(self, channels: Sequence[int | None], *, late: bool) -> Tensor:
         """(T, n) the scores with each of the channels set to 0; None leaves all as they are."""
-        count = len(channels)
+        return _wide(torch.stack(self.job.scores(self._answer(channels, late=late))))
 
-        def change(tensor: Tensor, _site: object) -> Tensor:
-            many = tensor.repeat_interleave(count, 0) if from_layer else tensor.clone()
-            for position, channel in enumerate(channels):
+    def _answer(self, channels: Sequence[int | None], *, late: bool) -> Answer:
+        """The model's answer to as many images as there are channels, each with one set to 0."""
+        record, count = self.record, len(channels)
+        changed: list[object] = []
+
+        def change(tensor: Tensor, site: object) -> Tensor:
+            changed.append(site)
+            many = tensor.clone()
+            for image, channel in zip(many, channels, strict=True):
                 if channel is not None:
-                    part = many[position].select(self._axis - 1, channel)
-                    kept = part if part.dim() else many[position]
+                    part = image.select(self._axis - 1, channel)
+                    kept = part if part.dim() else image
                     part.fill_(kept.float().mean() if self.mean else 0)
             return many
 
-        record = self.record
-        call = record.call if record.calls > 1 else None
-        ablate = Edit([record.layer], "output", change, "ablate", call, record.leaf or None)
         images = self.job.input.tensor
-        if not from_layer:
-            images = images.repeat_interleave(count, 0)
-        answer = self.job.run(images, edits=[ablate])
-        return _wide(torch.stack(self.job.scores(replace(answer, count=count))))
+        with ExitStack() as stack:
+            if late:
+                call: int | None = stack.enter_context(self.late.started(record.layer, count))
+                images = images.expand(count, *images.shape[1:])
+            else:
+                call = record.call if record.calls > 1 else None
+                images = images.repeat_interleave(count, 0)
+            ablate = Edit([record.layer], "output", change, "ablate", call, record.leaf or None)
+            answer = self.job.run(images, edits=[ablate])
+        if not changed:
+            raise LayerError(f"Layer '{record.layer}' gave no output to ablate.")
+        return answer
+
+
+def _same_bits(one: Any, other: Any) -> bool:
+    """Whether two answers hold the same tensors, NaN in the same places."""
+    pairs = zip(leaves(one), leaves(other), strict=True)
+    return all(
+        path == its and a.shape == b.shape and torch.equal(a.isnan(), b.isnan())
+        and torch.equal(a.nan_to_num(), b.nan_to_num())
+        for (path, a), (its, b) in pairs
+    )  # fmt: skip
 
 
 for _method in (

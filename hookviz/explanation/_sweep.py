@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hookviz._tables import csv_text, data_frame
 from hookviz._text import columns
 from hookviz.activation import Activation
-from hookviz.capture import select_layers
+from hookviz.capture import LateStart, select_layers
 from hookviz.errors import HookvizError, LayerError
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method
@@ -186,8 +186,8 @@ def sweep(
     """Ranks the channels of a layer by their effect on a target.
 
     Each channel is ablated by itself (``feature_maps(…, edits=[zero(layer, channels=c)])`` does it
-    for one), many of them in a batch. What lies before the layer runs for one image; where a
-    model does not take copies made at the layer, it runs whole for each. Values differ from those
+    for one), many of them in a batch. What lies before the layer runs once; where a model gives
+    something else when it starts at the layer, it runs whole for each. Values differ from those
     of single runs by the rounding of larger batches alone. Modes, hooks and generators of random
     numbers are afterwards as they were, also after an error and after cancelling.
 
@@ -248,7 +248,8 @@ def sweep(
             picture, loaded.preprocess, device=loaded.device, dtype=loaded.dtype
         )
         job = Job(loaded, received, names, wanted, _SWEEP, {"batch": batch}, call, leaf, steps)
-        answer = job.first(grad=False)
+        late = LateStart(loaded.module, dict.fromkeys(names, call))
+        answer = job.first(grad=False, late=late)
         record = answer.points[0].record
         for other in answer.read.values():
             if (other.order, other.layer) < (record.order, record.layer):
@@ -260,7 +261,7 @@ def sweep(
         chosen = _chosen(record, channels)
         before = job.scores(answer)[0].detach().double()
         steps.expect(len(chosen))
-        ablation = Ablation(job, record, before.reshape(1), mean=by == "mean")
+        ablation = Ablation(job, record, late, before.reshape(1), mean=by == "mean")
         after = ablation.scores(chosen)[0].cpu()
     return Sweep(
         loaded, picture, record.label, job.targets[0].name, by, float(before), tuple(chosen), after,

@@ -92,6 +92,48 @@ def test_each_channel_as_if_ablated_in_a_run_of_its_own(net, layer, count, by):
     assert float(found.effects.abs().max()) > 1e-4
 
 
+class Stem(nn.Conv2d):
+    """Notes for how many images it runs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.__dict__.setdefault("images", []).append(len(x))
+        return super().forward(x)
+
+
+class Changed(Joined):
+    """Adds what an in-place module has changed since, which only a whole forward does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.stem(x)
+        z = self.relu(y) * 2
+        return self.fc((self.norm(self.conv(z)) + y).mean((2, 3)))
+
+
+class Tiring(Joined):
+    """Gives something else each time."""
+
+    times = 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.times += 1
+        return super().forward(x) * self.times
+
+
+@pytest.mark.parametrize(
+    ("kind", "ran"), [(Joined, [1]), (Changed, [1, 4, 4]), (Tiring, [1, 4, 4])]
+)
+def test_what_lies_before_the_layer_runs_once_where_that_is_the_same(kind, ran):
+    net = kind()
+    stem = Stem(3, 8, 3, 2)
+    stem.load_state_dict(net.stem.state_dict())
+    net.stem = stem
+    found = sweep(loaded(net), sample_image(), "conv", target=2, batch=4)
+    assert stem.images == ran
+    if kind is not Tiring:
+        expected = one_by_one(loaded(net), "conv", 8, 2, zero)
+        torch.testing.assert_close(found.after.float(), expected, atol=2e-6, rtol=2e-6)
+
+
 def test_channels_of_a_later_layer_as_the_target():
     model = loaded(Joined())
     found = sweep(model, sample_image(), "stem", target="channel 3 of conv", call=1)
