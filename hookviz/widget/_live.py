@@ -267,6 +267,7 @@ class LiveView(Panel):
                 return
             self._run = run
             app.show_predictions(run)
+            app.explaining.follow(run)
         self._record_frame(run, shown)
         if frame.paused:
             delay = max(_FIGURE_REST, self._drawn_at + _FIGURE_EVERY - time.monotonic())
@@ -333,6 +334,7 @@ class LiveView(Panel):
             if last is not None and self.app.run is not last:
                 self._tiles = LiveTiles(self.hold)
                 self.app.show_predictions(None if self.app.results.stale else self.app.run)
+            self.app.explaining.follow(None)
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
         ratio = min(3.0, max(1.0, ratio))

@@ -357,6 +357,11 @@ export function renderLive({ model, el }) {
   root.addEventListener("hv-live-start", (/** @type {any} */ event) => start(event.detail.source, event.detail.file));
 
   // ── what switches the camera off
+
+  /** Whether frames are on the screen, or the explanation that follows them. @param {HTMLElement | null} app */
+  function looked(app) {
+    return [root, app?.querySelector('[data-hv="explanation"]')].some((part) => part && part.checkVisibility?.() !== false);
+  }
   function leave() {
     if (kind === "camera") stop(HIDDEN);
     else if (playing) pause();
@@ -366,7 +371,7 @@ export function renderLive({ model, el }) {
     if (!kind) return;
     const app = /** @type {HTMLElement | null} */ (root.closest('[data-hv="app"]'));
     if (app?.dataset.state === "dead") stop(GONE);
-    else if (document.hidden || !root.isConnected || root.checkVisibility?.() === false) leave();
+    else if (document.hidden || !root.isConnected || !looked(app)) leave();
   }, LOOK_EVERY);
   cleanup.listen(model, "comm_live_update", () => /** @type {any} */ (model).comm_live === false && kind && stop(GONE));
   const hidden = () => document.hidden && leave();
