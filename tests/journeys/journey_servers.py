@@ -316,7 +316,8 @@ class SlowProxy:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
         try:
-            await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
         finally:
             back.transport.abort()
             writer.transport.abort()
