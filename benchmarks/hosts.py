@@ -55,7 +55,8 @@ HOSTS = (
     Host(
         "JupyterLab with jupyter-collaboration", "jupyter-collaboration",
         "tests/journeys/test_journey_many_users.py::test_two_people_in_one_notebook",
-        "one app for all who have the notebook open", ("jupyter-collaboration", *FRONT_END),
+        "one app for all who have the notebook open",
+        ("jupyter-collaboration", "jupyterlab", *FRONT_END),
     ),
     Host("Notebook 7", "notebook", f"{HOSTS_TEST}::test_notebook_7", WHOLE),
     Host("Voila", "voila", f"{HOSTS_TEST}::test_voila", WHOLE),
@@ -83,9 +84,9 @@ def python_for(host: Host) -> str:
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "behind.pth").write_text(sysconfig.get_paths()["purelib"])
-        # A front end is looked for in the environment of its server.
-        own = [name for name in host.needs if name in FRONT_END]
-        other = [name for name in host.needs if name not in FRONT_END]
+        # A server looks for its front ends in its own environment.
+        own = [name for name in host.needs if name in ("jupyterlab", *FRONT_END)]
+        other = [name for name in host.needs if name not in own]
         pip = [str(python), "-m", "pip", "install", "-q"]
         subprocess.run([*pip, *other], check=True)
         if own:

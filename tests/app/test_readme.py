@@ -276,6 +276,14 @@ def test_every_key_of_the_table_is_in_the_apps_help() -> None:
     assert keys <= there
 
 
+def test_the_table_of_hosts_names_each_that_is_tried() -> None:
+    source = (ROOT / "benchmarks" / "hosts.py").read_text("utf-8")
+    table = README[README.index("<!-- hosts -->") : README.index("<!-- end of hosts -->")]
+    rows = re.findall(r"^\| ([^|]+) \| \d[\w.]* \| ([^|]+) \|$", table, flags=re.MULTILINE)
+    assert [name for name, _ in rows] == re.findall(r'\bHost\(\s*"([^"]+)"', source)
+    assert not [name for name, works in rows if works == "✗"]
+
+
 # ── the models
 
 
