@@ -57,6 +57,8 @@ IGNORED_CONSOLE_ERRORS = (
     re.compile("'filebrowser:open-path' not registered"),
     # The workspace of `?reset` is asked for before it exists; the browser logs the 404 itself.
     re.compile(r"status of 404.*/api/workspaces"),
+    # JupyterLab itself asks for its language servers, which its server has only by an extension.
+    re.compile(r"status of 404.*/lsp/status"),
     # React inside JupyterLab, which redraws its own toolbars while a kernel is restarted. No
     # script of ours calls removeChild: its methods are remove() and replaceChildren().
     re.compile("execute 'removeChild' on 'Node'"),
