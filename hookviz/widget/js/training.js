@@ -67,6 +67,11 @@ export function render({ model, el }) {
     if (found !== undefined) choose("channel", found);
   });
 
+  // The notebook has keys of its own, arrows among them.
+  root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && event.key !== "Escape") event.stopPropagation();
+  });
+
   /** @param {HTMLElement} list @param {string[]} texts */
   function say(list, texts) {
     const now = JSON.stringify(texts);
