@@ -39,8 +39,10 @@ export async function pace(at, end) {
     const middle = first + (reach + 0.5) * step;
     stamp = middle < last ? await at(middle) : last;
     const exact = (stamp - first) / step;
-    places = Math.max(1, Math.round(exact));
-    steady &&= Math.abs(exact - places) < OFF;
+    const near = Math.round(exact);
+    steady &&= near > 0 && Math.abs(exact - near) < OFF;
+    if (near <= 0) continue; // no frame that far
+    places = near;
     step = (stamp - first) / places;
   }
   return { first, step, count: places + 1, steady };
