@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    png: str | Path | bytes, model: LoadedModel | Any = None, image: Any = None
+    png: str | Path | bytes,
+    model: LoadedModel | Any = None,
+    image: Any = None,
+    weights: Any = None,
 ) -> Reproduction:
     """Draws an exported PNG again and says whether it is the same.
 
@@ -20,6 +23,8 @@ def reproduce(
         model: The model; None loads the one that the file names. For a file of a comparison, a
             pair (of a, of b) where they are two.
         image: The image, likewise; None uses a bundled sample where the file names one.
+        weights: Of a model that is named, by the file or by ``model``, likewise; see `load_model`.
+            None takes those that the file names.
 
     Returns:
         Whether the figure is pixel for pixel the same, else what differs.
@@ -33,7 +38,7 @@ def reproduce(
     if kinds_in(read_png_facts(png)) & {"attribution", "visualization"}:
         from hookviz.explanation import reproduce as reproduce_explanation
 
-        return reproduce_explanation(png, model, image)
+        return reproduce_explanation(png, model, image, weights)
     from hookviz.comparison import reproduce as reproduce_others
 
-    return reproduce_others(png, model, image)
+    return reproduce_others(png, model, image, weights)

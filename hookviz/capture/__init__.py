@@ -24,6 +24,7 @@ from hookviz.capture._edit_functions import (
     zero,
     zero_channels,
 )
+from hookviz.capture._edit_parts import Parts, parts_of
 from hookviz.capture._edit_region import Region
 from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
@@ -55,6 +56,7 @@ __all__ = [
     "LayerInfo",
     "LayerSelector",
     "Layers",
+    "Parts",
     "Region",
     "Site",
     "StaysHere",
@@ -73,6 +75,7 @@ __all__ = [
     "layer_shapes",
     "leaves",
     "list_layers",
+    "parts_of",
     "patch",
     "replace_by_mean",
     "replace_by_noise",

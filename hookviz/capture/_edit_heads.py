@@ -86,6 +86,19 @@ def heads_of(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> Hea
     return Heads(count, module, "output")
 
 
+def count_heads(name: str, module: nn.Module) -> int:
+    """How many heads of a layer edits can reach; 0 where none.
+
+    Args:
+        name: The layer.
+        module: Its module.
+    """
+    try:
+        return heads_of(name, module, {}).count
+    except LayerError:
+        return 0
+
+
 class SecondCall(threading.local):
     """The heads of the running call of one ``nn.MultiheadAttention``, as edits have left them."""
 

@@ -173,7 +173,7 @@ def channel_axis(axis: int | None, tensor: Tensor, site: Site) -> int:
             remedy="Use replace_output with a function that converts it.",
         )
     shape = tuple(tensor.shape)
-    own = axis if axis is not None else _own_axis(site, shape)
+    own = axis if axis is not None else own_axis(site, shape)
     if own is None:
         raise CaptureError(
             f"Which axis of {site}, of shape {shape}, holds the channels is not known.",
@@ -216,7 +216,8 @@ _FOLLOWING: tuple[tuple[tuple[type[nn.Module], ...], int], ...] = (
 )
 
 
-def _own_axis(site: Site, shape: tuple[int, ...]) -> int | None:
+def own_axis(site: Site, shape: tuple[int, ...]) -> int | None:
+    """The axis of the channels of what a layer gives, from 0; None where that is not known."""
     ndim = len(shape)
     for kinds, following in _FOLLOWING:
         if isinstance(site.module, kinds):

@@ -1,8 +1,7 @@
 """The command line: ``hookviz lab``, ``maps``, ``filters`` and the others.
 
-In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input, 3
-some shards of a survey failed). Must not know:
-the widget.
+In: arguments. Out: files, tables, an exit code (0 done, 1 a "no", 2 bad input, 3 some shards of a
+survey failed, 130 interrupted). Must not know: the widget.
 
 torch is imported inside the commands, so that ``hookviz --help`` answers at once.
 """

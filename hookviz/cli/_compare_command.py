@@ -23,10 +23,10 @@ def _twice(name: str, help_: str, **options: Any) -> Callable[[shared.Command], 
     return click.option(name, multiple=True, help=f"{help_} Twice: for A, then for B.", **options)
 
 
-@cli.command()
-@click.argument("a")
-@click.argument("b")
-@_twice("--image", "A file, or a sample's name.")
+@cli.command(task="Look at an image")
+@click.argument("a", type=shared.a_path)
+@click.argument("b", type=shared.a_path)
+@_twice("--image", "A file, or a sample's name.", type=shared.a_path)
 @_twice("--weights", "As for `hookviz maps`.")
 @_twice("--device", "auto, cuda, cuda:N, mps or cpu.")
 @_twice("--dtype", "Run the model in this dtype.", type=click.Choice(_DTYPES))
@@ -48,7 +48,12 @@ def _twice(name: str, help_: str, **options: Any) -> Callable[[shared.Command], 
     help="Largest difference allowed, as a share of a layer's largest magnitude; what rounding "
     "explains if not given.",
 )
-@click.option("-o", "--out", help="Also write figures, table and manifest into a new folder here.")
+@click.option(
+    "-o",
+    "--out",
+    type=shared.a_path,
+    help="Also write figures, table and manifest into a new folder here.",
+)
 def compare(
     a: str,
     b: str,

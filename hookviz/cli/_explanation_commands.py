@@ -12,8 +12,8 @@ from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 
-@cli.command()
-@click.argument("image")
+@cli.command(task="Ask why")
+@click.argument("image", type=shared.a_path)
 @shared.model_name
 @click.option(
     "-l",
@@ -89,8 +89,8 @@ def explain(
     shared.say(found.export(out, options=found.options(cmap=cmap, signed=signed)))
 
 
-@cli.command()
-@click.argument("image")
+@cli.command(task="Ask why")
+@click.argument("image", type=shared.a_path)
 @shared.model_name
 @click.option("-l", "--layer", required=True, help="The layer's name.")
 @click.option(
@@ -105,7 +105,13 @@ def explain(
     help="What a channel is replaced by.",
 )
 @click.option("--top", type=shared.at_least_one, default=20, help="How many channels are listed.")
-@click.option("-o", "--csv", "csv_file", help="Also write all channels into this new CSV file.")
+@click.option(
+    "-o",
+    "--csv",
+    "csv_file",
+    type=shared.a_path,
+    help="Also write all channels into this new CSV file.",
+)
 @shared.model_options
 def sweep(
     image: str,
@@ -136,7 +142,7 @@ def sweep(
             file.write(found.to_csv())
 
 
-@cli.command()
+@cli.command(task="Ask why")
 @shared.model_name
 @click.option("-l", "--layer", help="The layer's name; the model's classes if not given.")
 @click.option(

@@ -23,11 +23,30 @@ class Failure(click.ClickException):
         click.echo(f"hookviz: {self.format_message()}", err=True, file=file)
 
 
-class SentenceCommand(click.Command):
-    """A command whose errors are sentences; ``--debug`` shows the traceback instead."""
+TASKS = (
+    "Begin",
+    "Look at a model",
+    "Look at an image",
+    "Ask why",
+    "Many images, and training",
+)
+"""What the commands are for, in the order of ``hookviz --help``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+INTERRUPTED = 130
+
+
+class SentenceCommand(click.Command):
+    """A command whose errors are sentences; ``--debug`` shows the traceback instead.
+
+    Args:
+        args: Of click's own command.
+        task: What it is for: one of `TASKS`.
+        kwargs: Likewise.
+    """
+
+    def __init__(self, *args: Any, task: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.task = task
         self.params.append(
             click.Option(["--debug"], is_flag=True, help="Show the traceback of an error.")
         )
@@ -39,6 +58,9 @@ class SentenceCommand(click.Command):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click ends quietly where the reader of a pipe has gone (`| head`)
+        except KeyboardInterrupt:
+            click.echo("Aborted!", err=True)  # as click says it, which would end with 1, a "no"
+            raise click.exceptions.Exit(INTERRUPTED) from None
         except Exception as error:
             if debug:
                 raise
@@ -68,6 +90,47 @@ class SentenceGroup(click.Group):
         with _usage_as_sentence():
             return super().invoke(ctx)
 
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - as click calls it
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Lists the commands by what they are for."""
+        room = formatter.width - 6 - max(map(len, self.commands))
+        for task in TASKS:
+            rows = [
+                (name, command.get_short_help_str(room))
+                for name, command in self.commands.items()
+                if getattr(command, "task", None) == task
+            ]
+            with formatter.section(task):
+                formatter.write_dl(rows)
+
+    def format_epilog(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - as click calls it
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """Says what all commands have in common."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl(list(_EXIT_CODES.items()))
+        with formatter.section("Completion by Tab, one line in your shell's own start file"):
+            formatter.write_dl(list(_COMPLETION.items()))
+
+
+_EXIT_CODES = {
+    "0": "Done.",
+    "1": "The answer is no: compare found a difference, reproduce another picture, doctor a fault.",
+    "2": "Bad input, said in one sentence.",
+    "3": "A survey went through, but the model failed on some of its shards.",
+    f"{INTERRUPTED}": "Interrupted (Ctrl-C).",
+}
+_COMPLETION = {
+    "bash": 'eval "$(_HOOKVIZ_COMPLETE=bash_source hookviz)"',
+    "zsh": 'eval "$(_HOOKVIZ_COMPLETE=zsh_source hookviz)"',
+    "fish": "_HOOKVIZ_COMPLETE=fish_source hookviz | source",
+}
+
 
 @click.group(
     cls=SentenceGroup,
@@ -75,7 +138,10 @@ class SentenceGroup(click.Group):
 )
 @click.version_option(__version__, prog_name="hookviz")
 def cli() -> None:
-    """See the output of every layer of a PyTorch vision model for an image."""
+    """See the output of every layer of a PyTorch vision model for an image.
+
+    Results go to standard output, progress and faults to standard error.
+    """
 
 
 @contextlib.contextmanager

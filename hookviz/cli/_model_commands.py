@@ -15,17 +15,20 @@ from hookviz.errors import HookvizError
 
 if TYPE_CHECKING:
     from hookviz.activation import Activation
+    from hookviz.capture import LayerInfo
     from hookviz.export import ValueFormat
     from hookviz.models import LoadedModel
     from hookviz.render import GridOptions, Hold
     from hookviz.run import Run
 
 
-@cli.command()
+@cli.command(task="Look at a model")
 @click.argument("model")
 @shared.model_options
 @click.option(
-    "--image", help="Run this image (a file, or a sample's name) and add shapes and calls."
+    "--image",
+    type=shared.a_path,
+    help="Run this image (a file, or a sample's name) and add shapes and calls.",
 )
 @click.option(
     "--search",
@@ -33,8 +36,15 @@ if TYPE_CHECKING:
     show_default=False,
     help="Only layers whose name or type holds this text.",
 )
-def layers(model: str, weights: str, device: str, image: str | None, search: str) -> None:
-    """List the layers of MODEL: name, type, parameters."""
+@shared.as_json
+def layers(
+    model: str, weights: str, device: str, image: str | None, search: str, as_json: bool
+) -> None:
+    """List the layers of MODEL: name, type, parameters.
+
+    Keys of --json: model, layers (layer, type, parameters; with --image also calls and outputs, a
+    list of call, leaf and shape). The model itself is the layer "".
+    """
     from hookviz.capture import list_layers
     from hookviz.models import is_local, load_model
 
@@ -47,20 +57,38 @@ def layers(model: str, weights: str, device: str, image: str | None, search: str
     seen: dict[str, list[Activation]] = {}
     for one in [] if image is None else _shapes(loaded, image):
         seen.setdefault(one.layer, []).append(one)
-    table: list[tuple[str, ...]] = []
-    for row in list_layers(loaded.module):
-        if search.lower() in f"{row.name} {row.type}".lower():
-            cells = [row.name or "(model)", row.type, f"{row.parameters:,}"]
-            if image is not None:
-                found = seen.get(row.name, [])
-                shapes = [f"{a.leaf}: " * bool(a.leaf) + shape_text(a.shape) for a in found]
-                cells.append(str(found[0].calls if found else 0))
-                cells.append(", ".join(dict.fromkeys(shapes)) or "did not run")
-            table.append(tuple(cells))
-    if not table:
+    rows = [
+        row
+        for row in list_layers(loaded.module)
+        if search.lower() in f"{row.name} {row.type}".lower()
+    ]
+    if not rows:
         raise HookvizError(f"No layer of {model} holds '{search}' in its name or type.")
+    if as_json:
+        listed = [_layer_facts(row, None if image is None else seen) for row in rows]
+        shared.say_json(model=loaded.name, layers=listed)
+        return
+    table: list[tuple[str, ...]] = []
+    for row in rows:
+        cells = [row.name or "(model)", row.type, f"{row.parameters:,}"]
+        if image is not None:
+            found = seen.get(row.name, [])
+            shapes = [f"{a.leaf}: " * bool(a.leaf) + shape_text(a.shape) for a in found]
+            cells.append(str(found[0].calls if found else 0))
+            cells.append(", ".join(dict.fromkeys(shapes)) or "did not run")
+        table.append(tuple(cells))
     head = ("layer", "type", "parameters", "calls", "output shapes")
     click.echo(columns([head[: len(table[0])], *table]))
+
+
+def _layer_facts(row: LayerInfo, seen: dict[str, list[Activation]] | None) -> dict[str, Any]:
+    """A layer as --json has it; with its calls where a model was run."""
+    facts: dict[str, Any] = {"layer": row.name, "type": row.type, "parameters": row.parameters}
+    if seen is not None:
+        found = seen.get(row.name, [])
+        facts["calls"] = found[0].calls if found else 0
+        facts["outputs"] = [{"call": a.call, "leaf": a.leaf, "shape": list(a.shape)} for a in found]
+    return facts
 
 
 def _shapes(model: LoadedModel, image: str) -> Sequence[Activation]:
@@ -115,8 +143,8 @@ def _parts(formats: tuple[str, ...]) -> set[str]:
     return {"grids" if form == "png" else form for form in formats}
 
 
-@cli.command()
-@click.argument("image")
+@cli.command(task="Look at an image")
+@click.argument("image", type=shared.a_path)
 @shared.model_name
 @click.option(
     "--channels", help="Also write these channels, 1 pixel per activation: 0-15,42 or all."
@@ -287,7 +315,7 @@ def _maps_of_frames(
     shared.say(result)
 
 
-@cli.command()
+@cli.command(task="Look at a model")
 @click.argument("model")
 @click.option("--input-channel", type=int, help="Draw the kernels of this input channel.")
 @click.option("--output-channel", type=int, help="Draw all kernels of this output channel.")
@@ -314,20 +342,49 @@ def filters(
     shared.say(write_export(facts_of(loaded), records, out, what=_parts(formats), options=options))
 
 
-@cli.command()
-@click.argument("png")
-@click.option("--image", help="The image; a bundled sample is found by itself.")
-@click.option("--model", help="The model; the one that the file names if not given.")
-def reproduce(png: str, image: str | None, model: str | None) -> None:
-    """Draw an exported PNG again and say whether it is the same (exit code 1 if not)."""
-    from hookviz._reproduce import reproduce as draw_again
+@cli.command(task="Look at an image")
+@click.argument("png", type=shared.a_path)
+@click.option(
+    "--image",
+    multiple=True,
+    type=shared.a_path,
+    help="The image; a bundled sample is found by itself. Of a comparison, twice: for A, then B.",
+)
+@click.option(
+    "--model",
+    multiple=True,
+    help="A name or a checkpoint; the model that the file names if not given. Likewise.",
+)
+@click.option(
+    "--weights",
+    multiple=True,
+    help="As for `hookviz maps`; those that the file names if not given. Likewise.",
+)
+def reproduce(
+    png: str, image: tuple[str, ...], model: tuple[str, ...], weights: tuple[str, ...]
+) -> None:
+    """Draw an exported PNG again and say whether it is the same (exit code 1 if not).
 
-    given = None if image is None else shared.image_source(image)
+    What is given in place of what the file names is compared with it: weights and image by their
+    hashes, and a difference is one sentence.
+    """
+    from hookviz._reproduce import reproduce as draw_again
+    from hookviz.export import kinds_in, read_png_facts
+
+    sides = 2 if "comparison" in kinds_in(read_png_facts(png)) else 1
+    for option, values in (("--model", model), ("--weights", weights)):
+        if len(values) > sides:
+            what = "a comparison of two" if sides == 2 else "no comparison"
+            raise HookvizError(f"{option} was given {len(values)} times, and {png!r} is {what}.")
     try:
-        outcome = draw_again(png, model=model, image=given)
+        outcome = draw_again(
+            png, _one_or_all(model), _one_or_all([*map(shared.image_source, image)]),
+            _one_or_all(weights),
+        )  # fmt: skip
     except HookvizError as error:
         remedies = {
-            "model-not-at-hand": "Draw it again from Python, where the model can be passed.",
+            "model-not-at-hand": "Name its weights with --weights. Draw it again from Python, "
+            "where the model can be passed, if it is a module of your own.",
             "image-not-at-hand": "Name its file with --image.",
         }
         if error.code in remedies:
@@ -338,12 +395,19 @@ def reproduce(png: str, image: str | None, model: str | None) -> None:
     sys.exit(0 if outcome.identical else 1)
 
 
-@cli.command()
+def _one_or_all(given: Sequence[Any]) -> Any:
+    """What an option was given: nothing, one value, or several."""
+    return None if not given else given[0] if len(given) == 1 else list(given)
+
+
+@cli.command(task="Look at a model")
 @click.argument("search", default="")
-def models(search: str) -> None:
+@shared.as_json
+def models(search: str, as_json: bool) -> None:
     """List models whose name holds SEARCH, with their weights.
 
-    All are torchvision's; a SEARCH that begins with timm: lists timm's.
+    All are torchvision's; a SEARCH that begins with timm: lists timm's. Keys of --json: models
+    (model, weights: name, file, default, megabytes, cached, classes, url; DEFAULT first).
     """
     from hookviz.models import list_models, list_weights
 
@@ -352,6 +416,10 @@ def models(search: str) -> None:
         raise HookvizError(
             f"No model's name holds '{search}'.", remedy="`hookviz models` lists all of them."
         )
+    if as_json:
+        listed = [{"model": name, "weights": _weights_facts(name)} for name in found]
+        shared.say_json(models=listed)
+        return
     rows: list[tuple[str, ...]] = [("model", "weights, DEFAULT first", "MB", "on this machine")]
     for name in found:
         weights = list_weights(name)
@@ -360,3 +428,11 @@ def models(search: str) -> None:
         cached = ", ".join(w.name for w in weights if w.cached) or "no"
         rows.append((name, names, size, cached))
     click.echo(columns(rows))
+
+
+def _weights_facts(model: str) -> list[dict[str, Any]]:
+    """The weights of a model as --json has them."""
+    from hookviz.models import list_weights
+
+    keys = ("name", "file", "default", "megabytes", "cached", "classes", "url")
+    return [{key: getattr(one, key) for key in keys} for one in list_weights(model)]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from hookviz.cli import _shared as shared
 from hookviz.cli._group import cli
 
 
-@cli.command()
-@click.argument("folder")
+@cli.command(task="Many images, and training")
+@click.argument("folder", type=shared.a_path)
 @click.option("-l", "--layer", "layers", multiple=True, help="A watched layer; repeat it.")
 @click.option(
     "-q", "--quantity", "quantities", multiple=True,
@@ -21,7 +22,12 @@ from hookviz.cli._group import cli
     "-c", "--channel", "channels", type=int, multiple=True,
     help="Also this channel of the layers over the steps, as a strip; repeat it.",
 )  # fmt: skip
-@click.option("-o", "--out", help="Write curves and the newest pictures into this folder as PNG.")
+@click.option(
+    "-o",
+    "--out",
+    type=shared.a_path,
+    help="Write curves and the newest pictures into this folder as PNG.",
+)
 @click.option("--step", type=int, help="Of the table and pictures; the newest if not given.")
 def monitor(
     folder: str, layers: tuple[str, ...], quantities: tuple[str, ...], channels: tuple[int, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import socket
 import sys
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 import click
 
 from hookviz._text import columns
+from hookviz.cli import _shared as shared
 from hookviz.cli._group import cli
 from hookviz.errors import HookvizError
 
 _NOTEBOOKS = ("hookviz", "hooks", "your_model", "explain", "survey", "live", "training")
 
 
-@cli.command()
+@cli.command(task="Begin")
 @click.argument("notebook", type=click.Choice(_NOTEBOOKS), default="hookviz")
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1; a free one if not given."
@@ -49,7 +51,7 @@ def lab(notebook: str, port: int | None, no_browser: bool) -> None:
         )
     copy = Path(f"{notebook}.ipynb")
     if copy.is_file():
-        click.echo(f"Keeping the {copy} that is here.")
+        click.echo(f"Keeping the {copy} that is here.", err=True)
     else:
         source = bundled_file("notebooks", copy.name).read_bytes()
         try:
@@ -63,7 +65,7 @@ def lab(notebook: str, port: int | None, no_browser: bool) -> None:
                 f"The notebook {copy} cannot be written into this folder: {error.strerror}.",
                 remedy="Start hookviz lab in a folder of your own.",
             ) from error
-        click.echo(f"Copied the notebook to {copy}.")
+        click.echo(f"Copied the notebook to {copy}.", err=True)
     command = [
         *(sys.executable, "-m", "jupyter", "lab", "--ServerApp.ip=127.0.0.1"),
         # A notebook named alone is opened in a browser that starts here, but the address that is
@@ -97,13 +99,24 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
-@cli.command()
+@cli.command(task="Begin")
 @click.option("--check", is_flag=True, help="Read every file and compare its hash with its name.")
-def weights(check: bool) -> None:
-    """List the model weights that are on this machine."""
+@shared.as_json
+def weights(check: bool, as_json: bool) -> None:
+    """List the model weights that are on this machine.
+
+    Keys of --json: folder, files (file, bytes, state, models).
+    """
     from hookviz.models import cache_folder, cached_weights
 
     files = cached_weights(check=check)
+    if as_json:
+        listed = [
+            {"file": f.path.name, "bytes": f.bytes, "state": f.state, "models": f.models}
+            for f in files
+        ]
+        shared.say_json(folder=str(cache_folder()), files=listed)
+        return
     click.echo(f"torch's cache: {cache_folder()}")
     if not files:
         click.echo("No weights there. VGG16's convolutions ship with hookviz and need no download.")
@@ -116,18 +129,25 @@ def weights(check: bool) -> None:
     click.echo(columns(rows))
 
 
-@cli.command()
-def doctor() -> None:
-    """Check the installation: versions, device, widget front end, caches, bundled weights."""
+@cli.command(task="Begin")
+@shared.as_json
+def doctor(as_json: bool) -> None:
+    """Check the installation: versions, device, widget front end, caches, bundled weights.
+
+    Exit code 1 where something is missing. Keys of --json: good, findings (what, good, found,
+    remedy).
+    """
     from hookviz.doctor import examine
 
     findings = examine()
-    width = max(len(f.what) for f in findings)
-    for finding in findings:
-        click.echo(
-            f"{'ok ' if finding.good else 'NO '} {finding.what.ljust(width)}  {finding.found}"
-        )
-        if finding.remedy:
-            click.echo(f"{'':4}{'':{width}}  → {finding.remedy}")
-    if not all(f.good for f in findings):
+    good = all(f.good for f in findings)
+    if as_json:
+        shared.say_json(good=good, findings=[dataclasses.asdict(f) for f in findings])
+    else:
+        width = max(len(f.what) for f in findings)
+        for f in findings:
+            click.echo(f"{'ok ' if f.good else 'NO '} {f.what.ljust(width)}  {f.found}")
+            if f.remedy:
+                click.echo(f"{'':4}{'':{width}}  → {f.remedy}")
+    if not good:
         raise SystemExit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,17 @@ model_name = click.option(
 layer_names = click.option(
     "-l", "--layer", "layers", multiple=True, help="A layer's name or a glob; repeat it."
 )
+# Only so that a shell completes it; what is wrong with a file is said by whoever reads it.
+a_path = click.Path(readable=False)
 out_folder = click.option(
-    "-o", "--out", default="hookviz_exports", help="The export's new folder is made here."
+    "-o",
+    "--out",
+    type=a_path,
+    default="hookviz_exports",
+    help="The export's new folder is made here.",
+)
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object; its keys stay as they are."
 )
 at_least_one = click.IntRange(min=1)
 cmap = click.option("--cmap", default="auto", help="A matplotlib colormap.")
@@ -110,6 +120,11 @@ def selected(layers: tuple[str, ...], model: str) -> list[str]:
             remedy=f"Name at least one with -l; `hookviz layers {model}` lists them.",
         )
     return list(layers)
+
+
+def say_json(**found: Any) -> None:
+    """Prints an object of JSON, numbers that JSON lacks as null, any text as ASCII."""
+    click.echo(json.dumps(found, indent=2, allow_nan=False))
 
 
 def bar(**settings: Any) -> Any:

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _SHOWN = 5  # failures
 
 
-@cli.command()
-@click.argument("data")
+@cli.command(task="Many images, and training")
+@click.argument("data", type=shared.a_path)
 @click.option(
     "--model",
     default="vgg16",
     help="A torchvision name, timm:NAME, a checkpoint, or package.module:function that gives one.",
 )
 @shared.layer_names
-@click.option("-o", "--out", default="survey", help="The survey's folder.")
+@click.option("-o", "--out", type=shared.a_path, default="survey", help="The survey's folder.")
 @click.option(
     "--keep",
     type=click.Choice(["none", "pooled", "whole"]),
@@ -94,9 +94,10 @@ def survey(
     for note in found.notes:
         click.echo(note, err=True)
     click.echo(repr(found)[1:-1], err=True)
-    if _say_failures(found):
-        raise SystemExit(3)
+    failed = _say_failures(found)
     click.echo(str(found.folder))
+    if failed:
+        raise SystemExit(3)
 
 
 def _say_failures(found: Survey) -> bool:
@@ -113,15 +114,15 @@ def _say_failures(found: Survey) -> bool:
     return bool(shards)
 
 
-@cli.command()
-@click.argument("folder")
+@cli.command(task="Many images, and training")
+@click.argument("folder", type=shared.a_path)
 @click.option("-l", "--layer", "layer", required=True, help="A layer of the survey.")
 @click.option(
     "-c", "--channel", "channels", type=int, multiple=True,
     help="A channel; repeat it. The eight of the largest maximum if not given.",
 )  # fmt: skip
 @click.option("--count", type=int, default=9, help="Images of each channel.")
-@click.option("-o", "--out", help="Write the figure into this folder as PNG.")
+@click.option("-o", "--out", type=shared.a_path, help="Write the figure into this folder as PNG.")
 def top(folder: str, layer: str, channels: tuple[int, ...], count: int, out: str | None) -> None:
     """List the strongest images of channels in the survey in FOLDER, and draw them."""
     from hookviz.export import whole_file

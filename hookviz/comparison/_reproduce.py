@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    png: str | Path | bytes, model: LoadedModel | Any = None, image: Any = None
+    png: str | Path | bytes,
+    model: LoadedModel | Any = None,
+    image: Any = None,
+    weights: Any = None,
 ) -> Reproduction:
     """Draws an exported PNG again and says whether it is the same.
 
@@ -28,6 +31,8 @@ def reproduce(
         model: The model; None loads the one that the file names. For a file of a comparison, a
             pair (of a, of b) where they are two.
         image: The image, likewise; None uses a bundled sample where the file names one.
+        weights: Of a model that is named, by the file or by ``model``, likewise; see `load_model`.
+            None takes those that the file names.
 
     Returns:
         Whether the figure is pixel for pixel the same, else what differs.
@@ -39,7 +44,7 @@ def reproduce(
     from hookviz.export import kinds_in, read_png_facts, reproduce_png
 
     if "comparison" not in kinds_in(read_png_facts(png)):
-        return reproduce_run(png, model, image)
+        return reproduce_run(png, model, image, weights)
 
     def run(
         facts: Mapping[str, str], layers: Iterable[str]
@@ -50,11 +55,11 @@ def reproduce(
                 key: text.split(BETWEEN)[number] if BETWEEN in text else text
                 for key, text in facts.items()
             }
-            mine, source = (
+            mine, source, theirs = (
                 given[number] if isinstance(given, tuple | list) else given
-                for given in (model, image)
+                for given in (model, image, weights)
             )
-            again, records = run_recorded(own, layers, mine, source)
+            again, records = run_recorded(own, layers, mine, source, theirs)
             sides.append(KeptSide(records, words_of(again), again.input_size, again))
         found = Comparing(sides[0], sides[1], "*", None, None).done()
         pairs, both = found.pairs(range(len(found)))

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from hookviz.export import Reproduction, RunFacts
 
 
-def reproduce(png: str | Path | bytes, model: Any = None, image: Any = None) -> Reproduction:
+def reproduce(
+    png: str | Path | bytes, model: Any = None, image: Any = None, weights: Any = None
+) -> Reproduction:
     """Draws an exported PNG of an explanation again and says whether it is the same.
 
     Args:
         png: The file, or its bytes.
         model: The model; None loads the one that the file names.
         image: The image; None uses a bundled sample where the file names one.
+        weights: Of a model that is named, by the file or by ``model``; see `load_model`. None takes
+            those that the file names.
 
     Returns:
         Whether the figure is pixel for pixel the same, else what differs.
@@ -39,10 +43,10 @@ def reproduce(png: str | Path | bytes, model: Any = None, image: Any = None) -> 
         facts: Mapping[str, str], _layers: Iterable[str]
     ) -> tuple[RunFacts, Iterable[Activation]]:
         if text := facts.get("visualization"):
-            painted = visualize_again(_parsed(text), recorded_model(facts, model))
+            painted = visualize_again(_parsed(text), recorded_model(facts, model, weights))
             return painted.facts, [painted.record]
         recipe = _recipe(facts.get("explanation", ""))
-        loaded, source = recorded_model(facts, model), recorded_image(facts, image)
+        loaded, source = recorded_model(facts, model, weights), recorded_image(facts, image)
         found = explain(
             loaded,
             source,

@@ -21,8 +21,8 @@ from PIL import Image
 
 from hookviz.activation import Activation
 from hookviz.errors import ExportError, HookvizError
-from hookviz.export._facts import RunFacts, number_text
-from hookviz.export._figures import draw_activation, grid_texts, opaque
+from hookviz.export._facts import RunFacts
+from hookviz.export._figures import grid_page
 from hookviz.export._folder import ExportFolder
 from hookviz.export._manifest import json_bytes, run_entries
 from hookviz.export._names import (
@@ -217,20 +217,15 @@ class FrameExport:
         for page in range(count) if self._all_pages else (first,):
             paged, ending = options.replace(page=page), page_ending(page, count)
             try:
-                drawing = draw_activation(facts, activation, paged)
+                pixels, texts = grid_page(facts, activation, paged)
             except UNREADABLE as error:
                 self._notes[f"{label}: no grid: {reason(error)}"] = None
                 return
-            png = encoded_png(
-                opaque(drawing.pixels()), grid_texts(facts, activation, paged, drawing)
-            )
             yield {
                 "layer": activation.layer,
                 "call": activation.call,
-                "file": self._write(number, stem, ending, png),
-                "scale": drawing.scale,
-                "vmin": number_text(drawing.vmin),
-                "vmax": number_text(drawing.vmax),
+                "file": self._write(number, stem, ending, encoded_png(pixels, texts)),
+                **{name: texts[name] for name in ("scale", "vmin", "vmax")},
             }
 
     def _write(self, number: int, stem: str, ending: str, png: bytes) -> str:

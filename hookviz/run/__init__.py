@@ -173,7 +173,10 @@ def feature_maps(
 
 
 def reproduce(
-    png: str | Path | bytes, model: LoadedModel | str | nn.Module | None = None, image: Any = None
+    png: str | Path | bytes,
+    model: LoadedModel | str | nn.Module | None = None,
+    image: Any = None,
+    weights: Any = None,
 ) -> Reproduction:
     """Draws an exported PNG again and says whether it is the same.
 
@@ -182,6 +185,8 @@ def reproduce(
         model: The model; None loads the one that the file names.
         image: The image; None uses a bundled sample where the file names one. A list where the file
             shows a run that was edited by the values for other images: these follow the first.
+        weights: Of a model that is named, by the file or by ``model``; see `load_model`. None takes
+            those that the file names.
 
     Returns:
         Whether the figure is pixel for pixel the same, else what differs.
@@ -192,7 +197,12 @@ def reproduce(
     """
     from hookviz.export import reproduce_png
 
-    return reproduce_png(png, run=lambda facts, layers: run_recorded(facts, layers, model, image))
+    def run(
+        facts: Mapping[str, str], layers: Iterable[str]
+    ) -> tuple[RunFacts, tuple[Activation, ...]]:
+        return run_recorded(facts, layers, model, image, weights)
+
+    return reproduce_png(png, run=run)
 
 
 def run_recorded(
@@ -200,6 +210,7 @@ def run_recorded(
     layers: Iterable[str],
     model: LoadedModel | str | nn.Module | None = None,
     image: Any = None,
+    weights: Any = None,
 ) -> tuple[RunFacts, tuple[Activation, ...]]:
     """Runs again what an exported file says.
 
@@ -209,6 +220,7 @@ def run_recorded(
         model: The model; None loads the one that the file names, in the dtype that it names.
         image: The image; None uses a bundled sample where the file names one. Of a list, those
             behind the first are the other images of edits.
+        weights: As for `recorded_model`.
 
     Returns:
         The facts of the new run, and its records of the kinds that the file shows.
@@ -218,7 +230,7 @@ def run_recorded(
     """
     from hookviz.export import kinds_in
 
-    loaded = recorded_model(facts, model)
+    loaded = recorded_model(facts, model, weights)
     kinds, layers = kinds_in(facts), tuple(layers)
     shown: tuple[Activation, ...] = ()
     if "weight" in kinds:
@@ -242,20 +254,28 @@ def run_recorded(
 
 
 def recorded_model(
-    facts: Mapping[str, str], model: LoadedModel | str | nn.Module | None = None
+    facts: Mapping[str, str],
+    model: LoadedModel | str | nn.Module | None = None,
+    weights: Any = None,
 ) -> LoadedModel:
-    """The model given, or the one that an exported file names, in the dtype that it names.
+    """The model given, or the one that an exported file names; a named one in the file's dtype.
 
     Args:
         facts: What the file says.
         model: The model; None loads the one that the file names.
+        weights: Of a model that is named, by the file or by ``model``; see `load_model`. None takes
+            those that the file names.
 
     Raises:
         HookvizError: The model that the file names is not at hand.
     """
-    if model is not None and model != facts["model"]:
+    if model is not None and not isinstance(model, str):
         return loaded_model(model, "auto", None)
-    loaded = load_recorded(facts)
+    name = model or facts["model"]
+    if weights is None and name == facts["model"]:
+        loaded = load_recorded(facts)
+    else:
+        loaded = loaded_model(name, "auto" if weights is None else weights, None)
     dtype = getattr(torch, facts.get("model_dtype", ""), None)
     if isinstance(dtype, torch.dtype) and dtype != loaded.dtype:
         return loaded.to(loaded.device, dtype)

@@ -44,8 +44,10 @@ class App(Protocol):
     pointing: Any
     results: Results
     jobs: Worker
+    running: Any
     exporting: Any
     what_if: Any
+    explaining: Any
     lock: threading.RLock
 
     @property

@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack
 
 from hookviz.activation import Activation
 from hookviz.errors import HookvizError
+from hookviz.images import NetworkInput
 from hookviz.render import Drawing, DrawingOptions, GridOptions
 from hookviz.run import Run
 
@@ -29,12 +30,12 @@ class Attends:
     Attributes:
         place: The place on the photo whose patch is the query; None for the class token, or the
             patch in the middle where there is none.
-        heads: "each", or their "mean".
+        heads: "each", their "mean", or the number of one.
     """
 
     run: Run
     place: Place | None = None
-    heads: Literal["each", "mean"] = "each"
+    heads: Literal["each", "mean"] | int = "each"
     _grids: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     _class: dict[str, bool] = field(default_factory=dict)
 
@@ -63,7 +64,9 @@ class Attends:
     def options(self, record: Activation, **look: Unpack[DrawingOptions]) -> GridOptions:
         """How a record is drawn for the present query."""
         grid = self._grids[record.label]
-        asked: DrawingOptions = {"heads": self.heads}
+        asked: DrawingOptions = {"heads": "mean" if self.heads == "mean" else "each"}
+        if isinstance(self.heads, int):
+            asked["channels"] = (self.heads,)
         if grid is not None:
             asked["overlay"] = True
             if self.place is not None:
@@ -82,6 +85,11 @@ class Attends:
             record.layer, record.call, leaf=leaf, kind="attention", options=options
         )
 
+    @property
+    def count(self) -> int:
+        """How many heads all layers have at least."""
+        return min(record.shape[1] for record in self.records)
+
     def public(self) -> dict[str, Any]:
         """The query as the page shows it: {} where no layer's patches are known."""
         if self.grid is None:
@@ -97,14 +105,16 @@ class Attends:
             "y": row,
             "x": column,
             "class": there,
-            "heads": self.heads,
+            "heads": str(self.heads),
+            "count": self.count,
         }
 
-    def photo(self) -> bytes:
-        """What the network saw."""
-        file = io.BytesIO()
-        self.run.input.picture().save(file, "JPEG", quality=90)
-        return file.getvalue()
+
+def photo(given: NetworkInput) -> bytes:
+    """What the network saw, as a JPEG."""
+    file = io.BytesIO()
+    given.picture().save(file, "JPEG", quality=90)
+    return file.getvalue()
 
 
 def cell(place: Place, grid: tuple[int, int]) -> tuple[int, int]:

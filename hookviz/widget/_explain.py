@@ -1,21 +1,30 @@
-"""The panel "Explain": why the model gives what it gives to the image that is shown."""
+"""The panel "Explain": why the model gives what it gives to the image that is shown.
+
+While Live runs, the explanation that is on the screen follows its frames: it is made anew for the
+newest one on the app's thread, on a copy of the model that shares its weights, so that no frame
+waits for it and none meets its hooks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import traitlets
 
-from hookviz.errors import HookvizError, RenderError
+from hookviz._meta import with_same_weights
+from hookviz._text import error_text
+from hookviz.errors import HookvizError, RenderError, RunCancelled
 from hookviz.explanation import Explanation, Method, Progress, explain, methods
+from hookviz.images import Picture
 from hookviz.models import LoadedModel
 from hookviz.run import Run, run_model
 from hookviz.widget import _attends
 from hookviz.widget._app import Panel
-from hookviz.widget._attends import Attends
+from hookviz.widget._attends import Attends, cell
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
 from hookviz.widget._worker import Cancelled
@@ -23,6 +32,10 @@ from hookviz.widget._worker import Cancelled
 _CLASSES = 12
 _WIDEST = 520
 _LIKELIEST = "the likeliest class"
+_LONGEST_REST = 2.0  # seconds between two explanations of frames
+
+_Make = Callable[[LoadedModel, Picture, Progress | None, Cancelled], "Explanation | Attends"]
+"""Makes what was asked for last, for a model and an image."""
 
 
 class ExplainImage(Panel):
@@ -36,8 +49,11 @@ class ExplainImage(Panel):
         pinned: The pinned place as a target; "" for none.
         why_not: Why nothing can be explained now, in words; "" where something can.
         found: The last explanation: ``title``, ``targets``, ``seconds``, ``image``, whether it is
-            ``stale`` (of an earlier image), ``figures`` (label and notes of each), ``missing``;
-            of attention also ``query``, see `Attends.public`.
+            ``stale`` (of an earlier image), whether it is ``live`` (follows frames), ``figures``
+            (label and notes of each), ``missing``, and from where is looked (``query``, see
+            `Attends.public`).
+        unedited: What to know of the edits of What if, in words; "" where there are none.
+        example: A target where the model has no classes; "" where it has.
     """
 
     title = "Explain"
@@ -51,10 +67,18 @@ class ExplainImage(Panel):
     pinned = traitlets.Unicode().tag(sync=True)
     why_not = traitlets.Unicode().tag(sync=True)
     found = traitlets.Dict().tag(sync=True)
+    unedited = traitlets.Unicode().tag(sync=True)
+    example = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, app: Any, **traits: Any) -> None:
         self._explanation: Explanation | None = None
         self._attends: Attends | None = None
+        self._make: _Make | None = None
+        self._frame: Run | None = None
+        self._followed: Picture | None = None
+        self._twin: tuple[LoadedModel, LoadedModel] | None = None
+        self._rest = 0.0
+        self._visible = False
         self._look: dict[str, Any] = {}
         listed = [
             [m.name, m.title, m.paper, m.of_layers, m.targeted, _texts(m.options)]
@@ -69,8 +93,9 @@ class ExplainImage(Panel):
             shown, model = self._shown, self.app.model
             if shown and (model is None or shown.model.module is not model.module):
                 self._explanation, self._attends, self.found = None, None, {}
+                self._make = self._frame = self._twin = None
             elif self.found:
-                self.found = {**self.found, "stale": self._is_stale()}
+                self.found = {**self.found, **self._age()}
             pin = self.app.pin
             self.pinned = (
                 f"channel {pin['channel']} of {pin['key'].rpartition('#')[0]}"
@@ -79,11 +104,30 @@ class ExplainImage(Panel):
                 else ""
             )
             self.why_not = self._why_not(self._of_layers)
+            last = next((n for n in reversed(self.app.tree.names) if n), "")
+            self.example = f"channel 0 of {last}" if model is not None and model.partial else ""
+            self.note_edits()
+
+    def note_edits(self, _change: Any = None) -> None:
+        """Says whether the edits of What if are in what is explained."""
+        if not self.app.what_if.chosen:
+            self.unedited = ""
+        elif self.method != _attends.NAME:
+            self.unedited = "What if has edits on. Explanations are of the model without them."
+        elif self.app.edits:
+            self.unedited = "What if has edits on. Attention is of the model with them."
+        else:
+            self.unedited = (
+                "What if has edits on. Attention is of the model without them, until the layers "
+                "are run with these edits."
+            )
 
     def close(self) -> None:
         """Takes the panel away and lets go of what it held."""
         super().close()
         self._explanation, self._attends, self.found, self._look = None, None, {}, {}
+        self._make = self._frame = self._followed = self._twin = None
+        self._visible = False
 
     @property
     def explanation(self) -> Explanation | None:
@@ -95,10 +139,15 @@ class ExplainImage(Panel):
         """What the figures are of."""
         return self._explanation if self._attends is None else self._attends.run
 
-    def _is_stale(self) -> bool:
+    def _age(self) -> dict[str, bool]:
+        """Whether what is shown is of another image, and whether it follows frames."""
         shown = self._shown
+        if shown is None:
+            return {"stale": False, "live": False}
+        live = self._frame is not None and shown.image is self._followed
         edited = isinstance(shown, Run) and shown.edits != self.app.edits
-        return shown is not None and (shown.image is not self.app.image or edited)
+        stale = edited or not (live or shown.image is self.app.image)
+        return {"stale": stale, "live": live}
 
     @property
     def _chosen(self) -> Method:
@@ -145,11 +194,12 @@ class ExplainImage(Panel):
             return
         wanted = " ".join(target.split())
         layers = list(app.tree.selected) if method.of_layers else None
-        model, image = app.model, app.image
         how = app.image_input.preprocessing
 
-        def work(progress: Progress, cancelled: Cancelled) -> str:
-            found = explain(
+        def make(
+            model: LoadedModel, image: Picture, progress: Progress | None, cancelled: Cancelled
+        ) -> Explanation:
+            return explain(
                 model,
                 image,
                 layers,
@@ -160,59 +210,170 @@ class ExplainImage(Panel):
                 cancelled=cancelled,
                 **settings,
             )
+
+        if self._start(make, method.title, "steps"):
+            self.target = wanted
+
+    def _start(self, make: _Make, title: str, unit: str) -> bool:
+        """Makes an explanation of the image in use as a job; see `Panel.compute`."""
+        app = self.app
+        model, image = app.model, app.image
+
+        def work(progress: Progress, cancelled: Cancelled) -> str:
+            found = make(model, image, progress, cancelled)
             with app.lock:
                 if app.model is model:
-                    self._explanation, self._attends = found, None
-                    self._paint()
-            return f"{method.title} took {found.seconds:.1f} s."
+                    self._make = make
+                    self._take(found)
+            if isinstance(found, Explanation):
+                return f"{title} took {found.seconds:.1f} s."
+            layers = f"{len(found.records)} layer{'s' * (len(found.records) > 1)}"
+            return f"The attention of {layers} took {found.run.seconds:.1f} s."
 
-        if self.compute(method.title, "steps", work, field="target"):
-            self.target = wanted
+        return self.compute(title, unit, work, field="target")
+
+    def _take(self, found: Explanation | Attends) -> None:
+        """Shows what was found."""
+        if isinstance(found, Attends):
+            before, self._attends, self._explanation = self._attends, found, None
+            if before is not None:
+                found.place, found.heads = before.place, before.heads
+            if isinstance(found.heads, int) and found.heads >= found.count:
+                found.heads = "each"
+        else:
+            self._explanation, self._attends = found, None
+        self._send_photo()
+        self._paint()
+
+    def _send_photo(self) -> None:
+        """Sends the photo on which a query is pointed at."""
+        if self._attends is not None:
+            given = self._attends.run.input
+        elif self._explanation is not None and _query(self._explanation):
+            given = self._explanation.input
+        else:
+            return
+        self.send({"type": "photo"}, buffers=[_attends.photo(given)])
+
+    # ── live frames
+
+    def follow(self, run: Run | None) -> None:
+        """Has the explanation that is on the screen made anew for a live frame.
+
+        The newest frame wins, one explanation is under way at a time, and it rests as long as it
+        worked.
+
+        Args:
+            run: The frame's run; None where there are no more frames.
+        """
+        with self.app.lock:
+            self._frame = run
+            if run is None:
+                self._twin = None
+                self.refresh()
+            elif self._visible and self._make is not None:
+                self.app.jobs.later("explanation of a frame", self._follow_frame, self._rest)
+
+    def _follow_frame(self, cancelled: Cancelled) -> None:
+        with self.app.lock:
+            run, make = self._frame, self._make
+            if run is None or make is None or not self._visible:
+                return
+            model = run.model
+        begin = time.monotonic()
+
+        def ended() -> bool:
+            return cancelled() or self._frame is None or not self._visible
+
+        try:
+            found = make(self._twin_of(model), run.image, None, ended)
+        except RunCancelled:
+            return
+        except HookvizError as error:
+            self.show_problem(error, field="target")
+            return
+        if isinstance(found, Attends):
+            found.run = replace(found.run, model=model)
+        else:
+            found = replace(found, model=model)
+        with self.app.lock:
+            if self._frame is None or self.app.model is not model or self._make is not make:
+                return
+            self._followed, self.alert = run.image, {}
+            self._take(found)
+            self._rest = min(_LONGEST_REST, time.monotonic() - begin)
+
+    def _twin_of(self, model: LoadedModel) -> LoadedModel:
+        """The model over again, with the same weights: what is done to it disturbs no frame.
+
+        Raises:
+            HookvizError: It cannot be copied; nothing follows then.
+        """
+        if self._twin is None or self._twin[0] is not model:
+            try:
+                self._twin = model, replace(model, module=with_same_weights(model.module))
+            except Exception as error:
+                self._make = None
+                raise HookvizError(
+                    "This explanation does not follow the frames, as the model cannot be copied: "
+                    f"{error_text(error)}",
+                    remedy="Freeze a frame and explain that.",
+                ) from error
+        return self._twin[1]
+
+    def _set_visible(self, on: bool) -> None:
+        with self.app.lock:
+            self._visible = on
+            if on and self._frame is not None:
+                self.follow(self._frame)
 
     # ── attention
 
     def _attend(self) -> None:
         """Runs the model for the attention of the ticked layers and of all in them."""
-        app = self.app
-        model, image, layers = app.model, app.image, list(app.tree.selected)
-        how, edits = app.image_input.preprocessing, app.edits
+        layers = list(self.app.tree.selected)
+        how, edits = self.app.image_input.preprocessing, self.app.edits
 
-        def work(_progress: Progress, cancelled: Cancelled) -> str:
+        def make(
+            model: LoadedModel, image: Picture, _progress: Progress | None, cancelled: Cancelled
+        ) -> Attends:
             run = run_model(
                 model, image, layers, preprocess=how, edits=edits, attention=True,
                 cancelled=cancelled,
             )  # fmt: skip
-            run = replace(
-                run, activations=tuple(a for a in run.activations if a.kind == "attention")
+            return Attends(
+                replace(run, activations=tuple(a for a in run.activations if a.kind == "attention"))
             )
-            found = Attends(run)
-            with app.lock:
-                if app.model is model:
-                    before, self._attends, self._explanation = self._attends, found, None
-                    if before is not None:
-                        found.place, found.heads = before.place, before.heads
-                    self.send({"type": "photo"}, buffers=[found.photo()])
-                    self._paint()
-            count = len(found.records)
-            return f"The attention of {count} layer{'s' * (count > 1)} took {run.seconds:.1f} s."
 
-        self.compute(_attends.TITLE, "layers", work, field="target")
+        self._start(make, _attends.TITLE, "layers")
 
     def _ask_query(self, y: float = -1.0, x: float = -1.0) -> None:
         """Takes the patch at a place of the photo as the query; below 0 the class token."""
+        place = (y, x) if 0 <= y <= 1 and 0 <= x <= 1 else None
         with self.app.lock:
             if self._attends is not None:
-                self._attends.place = (y, x) if 0 <= y <= 1 and 0 <= x <= 1 else None
+                self._attends.place = place
                 self.found = {**self.found, "query": self._attends.public()}
                 self._paint_soon()
+            elif self._explanation is not None and (now := _query(self._explanation)):
+                grid = now["rows"], now["cols"]
+                at = "" if place is None else "{}, {}".format(*cell(place, grid))
+                self._choose(self._explanation.method.name)
+                self._explain({"query": at})
 
     def _choose_heads(self, heads: str) -> None:
         with self.app.lock:
-            if heads not in ("each", "mean"):
-                raise HookvizError(f"The heads are shown each or as their mean, not {heads!r:.40}.")
-            if self._attends is not None:
+            if self._attends is None:
+                return
+            count = self._attends.count
+            if heads.isdecimal() and int(heads) < count:
+                self._attends.heads = int(heads)
+            elif heads in ("each", "mean"):
                 self._attends.heads = "mean" if heads == "mean" else "each"
-                self._paint_soon()
+            else:
+                raise HookvizError(f"There is no head {heads!r:.40}; there are 0 to {count - 1}.")
+            self.found = {**self.found, "query": self._attends.public()}
+            self._paint_soon()
 
     def _paint_attention(self, attends: Attends, look: dict[str, Any]) -> None:
         """Draws what each head looks at from the query."""
@@ -232,7 +393,7 @@ class ExplainImage(Panel):
             "targets": edited,
             "seconds": round(run.seconds, 2),
             "image": run.image.name,
-            "stale": self._is_stale(),
+            **self._age(),
             "figures": figures,
             "missing": [f"{name}: {why}" for name, why in missing.items()],
             "query": attends.public(),
@@ -268,9 +429,10 @@ class ExplainImage(Panel):
             ],
             "seconds": round(explained.seconds, 2),
             "image": explained.image.name,
-            "stale": self._is_stale(),
+            **self._age(),
             "figures": figures,
             "missing": [f"{name}: {why}" for name, why in explained.missing.items()],
+            "query": _query(explained),
         }
         self.send({"type": "figures", "ratio": look.get("dpi", 100) / 100}, buffers=pictures)
 
@@ -281,8 +443,8 @@ class ExplainImage(Panel):
             "dpi": 100.0 * ratio,
             "style": "dark" if style == "dark" else "light",
         }
-        if self._attends is not None:
-            self.send({"type": "photo"}, buffers=[self._attends.photo()])
+        self._set_visible(on=True)
+        self._send_photo()
         self._paint_soon()
 
     def _list_classes(self, search: str = "") -> None:
@@ -317,6 +479,7 @@ class ExplainImage(Panel):
             "explain": self._explain,
             "classes": self._list_classes,
             "look": self._take_look,
+            "visible": self._set_visible,
             "export": self._export,
             "query": self._ask_query,
             "heads": self._choose_heads,
@@ -337,7 +500,23 @@ def _value(name: str, text: str) -> Any:
             continue
     if name == "channels" and plain == "all":
         return None
+    parts = [part.strip() for part in plain.split(",")]
+    if len(parts) == 2 and all(part.isdecimal() for part in parts):
+        return int(parts[0]), int(parts[1])
     return plain
+
+
+def _query(explained: Explanation) -> dict[str, Any]:
+    """From which token an explanation looks, as `Attends.public` says it; {} where from none."""
+    record = next(iter(explained.activations), None)
+    if record is None or "query" not in explained.method.options:
+        return {}
+    asked = record.recipe["options"]["query"]
+    y, x = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else (-1, -1)
+    rows, columns = record.shape[-2:]
+    there = record.apart is not None
+    mean = y < 0 and (asked == "mean" or not there)
+    return {"rows": rows, "cols": columns, "y": y, "x": x, "class": there, "mean": mean}
 
 
 def _number(value: float) -> str:

@@ -313,6 +313,11 @@ class Explorer(Part):
         """The panel What if."""
         return next(panel for panel in self._panels if isinstance(panel, WhatIf))
 
+    @property
+    def explaining(self) -> ExplainImage:
+        """The panel Explain."""
+        return next(panel for panel in self._panels if isinstance(panel, ExplainImage))
+
     def as_python(self) -> str:
         """The source of one cell that gives the same figures without the app.
 
@@ -366,6 +371,7 @@ class Explorer(Part):
         self.observe(self._expire_results, ["image", "edits"])
         self.observe(self._on_model_set, "model")
         self.observe(self._on_run_set, "run")
+        self.what_if.observe(self.explaining.note_edits, "edits")
         for part, names in (
             (self, ["model", "image", "layers", "pin", "region", "auto_run"]),
             (self.tree, ["hidden_calls"]),
@@ -666,6 +672,7 @@ class Explorer(Part):
             self.edits = ()
             self.predictions = {}
             self.running.order, self.running.waiting, self.running.sized = {}, {}, False
+            self.running.shapes = {}
             self.tree.show(model)
             if model is not None:
                 self.choosing.given = model if model.passed_in else self.choosing.given

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import traitlets
@@ -29,19 +29,11 @@ from hookviz.errors import HookvizError, ImageError, RenderError
 from hookviz.export import FrameExport
 from hookviz.images import ANIMATED, Frames, Picture, frames_in, read_image, sample_frames
 from hookviz.models import LoadedModel
-from hookviz.render import (
-    FigureFacts,
-    GridOptions,
-    HeldScales,
-    Subject,
-    fitted,
-    tile_levels,
-    value,
-)
 from hookviz.run import Run, run_model
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
+from hookviz.widget._live_tiles import LiveTiles
 from hookviz.widget._painting import Origin, draw_card
 from hookviz.widget._part import Handlers
 from hookviz.widget._running import explained, origin_of
@@ -56,11 +48,9 @@ FORMS = (("files", "PNGs"), ("apng", "animated PNG"), ("webp", "animated WebP"),
 MOST_RECORDED = 2000
 _LARGEST = 2048  # pixels of a side that a page may send
 _SHORT = 256  # pixels of the shorter side that a page sends at least
-_MOSAIC = 640  # values along a side of all maps of a layer together
 _FIGURE_EVERY = 1.0  # seconds
 _FIGURE_REST = 0.25  # seconds without another frame before a figure is drawn
 _PREVIEW = 320
-_NOT_MAPS = "Single values and colors are drawn once the frame is frozen."
 
 
 @dataclass(frozen=True)
@@ -78,12 +68,6 @@ class _Frame:
     read: Callable[[], Picture]
     paused: bool
     clip: bool = False
-
-
-class _Tiles(NamedTuple):
-    subject: Subject
-    levels: Any
-    flags: Any
 
 
 class LiveView(Panel):
@@ -117,9 +101,8 @@ class LiveView(Panel):
         self._worker = Worker("hookviz-live", self.show_problem)
         self._turn = threading.Lock()
         self._waiting: _Frame | None = None
-        self._held = HeldScales("none")
+        self._tiles = LiveTiles()
         self._run: Run | None = None
-        self._tiles: dict[str, GridOptions] = {}
         self._frames: Frames | None = None
         self._frames_of: Picture | None = None
         self._export: FrameExport | None = None
@@ -160,7 +143,7 @@ class LiveView(Panel):
         super().close()
         self._stop_recording()
         self._waiting = self._run = self._frames = self._frames_of = None
-        self._tiles, self.clip, self.recording = {}, {}, {}
+        self._tiles, self.clip, self.recording = LiveTiles(), {}, {}
 
     def open(self) -> None:
         """Brings the widget up, also after `close`."""
@@ -260,11 +243,13 @@ class LiveView(Panel):
             for a in run.activations
             if a.kind == "output" and card_key(a.layer, a.call) not in hidden
         ]
-        cards, buffers = self._cards(run, shown, view)
+        view = view.replace(style=self._look.get("style", view.style))
+        cards, buffers = self._tiles.cards(run, shown, view)
         message: dict[str, Any] = {
             "type": "tiles",
             "seq": frame.seq,
             "cards": cards,
+            "style": view.style,
             "name": picture.name,
             "number": picture.number,
             "at": picture.seconds,
@@ -282,71 +267,13 @@ class LiveView(Panel):
                 return
             self._run = run
             app.show_predictions(run)
+            app.explaining.follow(run)
         self._record_frame(run, shown)
         if frame.paused:
             delay = max(_FIGURE_REST, self._drawn_at + _FIGURE_EVERY - time.monotonic())
             self._worker.later("figure", partial(self._draw, frame.seq, run, shown), delay)
 
-    # ── what is shown of one
-
-    def _cards(
-        self, run: Run, shown: list[Activation], view: GridOptions
-    ) -> tuple[list[dict[str, Any]], list[bytes]]:
-        """What the page shows of each layer, and the bytes of levels, flags and colors."""
-        height, width = run.input.tensor.shape[-2:]
-        facts = FigureFacts(input_size=(int(height), int(width)))
-        style = self._look.get("style", view.style)
-        view = view.replace(overlay=False, show_input=False, summary="none", page=0, style=style)
-        cards: list[dict[str, Any]] = []
-        buffers: list[bytes] = []
-        self._tiles = {}
-        for activation in shown:
-            entry: dict[str, Any] = {
-                "key": card_key(activation.layer, activation.call) + activation.leaf,
-                "label": activation.label,
-                "kind": activation.module_type,
-                "shape": " × ".join(map(str, activation.shape)),
-            }
-            cards.append(entry)
-            try:
-                tiles, _, _ = fitted(view, partial(self._levels, activation, facts))
-            except (RenderError, RuntimeError, ValueError) as error:
-                entry["text"] = _NOT_MAPS if isinstance(error, RenderError) else str(error)
-                continue
-            subject, levels, flags = tiles
-            scale, found, channels = subject.scaling, subject.extents, list(subject.channels)
-            self._tiles[activation.label] = subject.options
-            ends = scale.ends
-            entry |= {
-                "tiles": list(levels.shape),
-                "channels": channels,
-                "total": len(subject.chosen),
-                "scale": scale.sentence,
-                "ends": [value(end) for end in ends] if ends else [],
-                "dead": int(found.dead.sum()),
-                # A map of one value has no place on a scale of its own.
-                "constant": [
-                    place
-                    for place, channel in enumerate(channels)
-                    if scale.per_channel and scale.low[channel] == scale.high[channel]
-                ],
-                "levels": len(buffers),
-            }
-            buffers.append(levels.tobytes())
-            if flags is not None:
-                entry["flags"] = len(buffers)
-                buffers.append(flags.tobytes())
-            entry["colors"] = len(buffers)
-            buffers.append(subject.table.rgb.tobytes() + subject.table.flags.tobytes())
-        return cards, buffers
-
-    def _levels(self, activation: Activation, facts: FigureFacts, options: GridOptions) -> _Tiles:
-        subject = Subject(activation, options, facts)
-        held = self._held.options(activation.label, subject)
-        if held is not options:
-            subject = Subject(activation, held, facts)
-        rows = max(1.0, len(subject.channels) ** 0.5)
-        return _Tiles(subject, *tile_levels(subject, max(16, int(_MOSAIC / rows))))
+    # ── its figures
 
     def _draw(self, seq: int, run: Run, shown: list[Activation], cancelled: Cancelled) -> None:
         """Draws the figures of a frame at which the source stands."""
@@ -356,7 +283,7 @@ class LiveView(Panel):
         for activation in shown:
             if cancelled() or self._waiting is not None:
                 return
-            options = self._tiles.get(activation.label, self.app.gallery.options)
+            options = self._tiles.options.get(activation.label, self.app.gallery.options)
             try:
                 drawing, _ = draw_card(activation, options.replace(**self._look), origin)
             except RenderError:
@@ -385,8 +312,7 @@ class LiveView(Panel):
         self._show_clip(sample_frames())
 
     def _change_hold(self, how: str) -> None:
-        held = HeldScales(how)  # type: ignore[arg-type]  # refuses another word
-        self._held, self.hold = held, how
+        self._tiles, self.hold = LiveTiles(how), how
 
     def _freeze(self) -> None:
         """Makes the last frame the app's image, with what the model gave for it."""
@@ -406,8 +332,9 @@ class LiveView(Panel):
         with self.app.lock:
             last, self._run = self._run, None
             if last is not None and self.app.run is not last:
-                self._held = HeldScales(self._held.how)
+                self._tiles = LiveTiles(self.hold)
                 self.app.show_predictions(None if self.app.results.stale else self.app.run)
+            self.app.explaining.follow(None)
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
         ratio = min(3.0, max(1.0, ratio))
@@ -440,7 +367,7 @@ class LiveView(Panel):
         with self.showing_problems():
             try:
                 # Files are light, as every export is; the rest is as shown.
-                own = {label: o.replace(style="light") for label, o in self._tiles.items()}
+                own = {name: o.replace(style="light") for name, o in self._tiles.options.items()}
                 export.add(run.facts, shown, number=export.count, seconds=seconds, own_options=own)
             except BaseException:
                 self._export, self.recording = None, {}

@@ -33,6 +33,7 @@ class LooksFor:
     Args:
         page: The panel. Its trait ``looks_for`` says what there is of the channel in view:
             ``state`` ("none", "working", "busy" with another channel, "done"), ``why_not``,
+            ``edited`` (whether the map is of a model with edits; the picture is of one without),
             ``step`` and ``steps``, ``title``, ``clean`` and ``robust`` (values as texts), ``note``.
             Pictures go by the message "looks-for".
     """
@@ -69,7 +70,8 @@ class LooksFor:
         if self._open is None:
             return
         key, own = self._open
-        shown: dict[str, Any] = {"state": "none", "why_not": ""}
+        edited = bool(own.card.origin.facts.edits)
+        shown: dict[str, Any] = {"state": "none", "why_not": "", "edited": edited}
         if len(own.card.leaves) > 1 and own.card.leaf != next(iter(own.card.leaves)):
             shown["why_not"] = "The layer gives several tensors; pictures are made for the first."
         if found := self._found.get(key):

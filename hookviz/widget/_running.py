@@ -41,10 +41,12 @@ class Expected(NamedTuple):
     Attributes:
         rows: `LayerTree.facts`; {} where they cannot be known.
         order: Place in the order of execution of each "layer#call".
+        shapes: Of the first tensor of each layer's first call, batch included.
     """
 
     rows: dict[str, dict[str, Any]]
     order: dict[str, int]
+    shapes: dict[str, tuple[int, ...]]
 
 
 def expected_rows(
@@ -64,9 +66,10 @@ def expected_rows(
         args, kwargs = feed(model, torch.zeros(tuple(shape), device=model.device))
         found = layer_shapes(model.module, args, kwargs, cancelled=cancelled)
     except Exception:  # noqa: BLE001 - an estimate that fails is no fault: nothing is shown then
-        return Expected({}, {})
+        return Expected({}, {}, {})
     calls = dict.fromkeys(card_key(one.layer, one.call) for one in found)
-    return Expected(_rows_of(found), {key: place for place, key in enumerate(calls)})
+    shapes = {one.layer: tuple(one.shape) for one in reversed(found)}
+    return Expected(_rows_of(found), {key: place for place, key in enumerate(calls)}, shapes)
 
 
 def _rows_of(found: Iterable[Any], *, ran: bool = False) -> dict[str, dict[str, Any]]:
@@ -115,6 +118,7 @@ class Running:
     Attributes:
         waiting: Why a layer that was asked for is not there, for its card, by layer.
         order: Place in the order of execution by "layer#call", as far as it is foreseen.
+        shapes: Of what each layer gives, as far as it is foreseen.
         promised: Whether the cell that displays the app waits for a run.
         sized: Whether the size of the model's input was looked for.
     """
@@ -124,6 +128,7 @@ class Running:
         self.waiting: dict[str, str] = {}
         self.promised = False
         self.order: dict[str, int] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.sized = False
 
     def why_not(self) -> str:
@@ -152,7 +157,8 @@ class Running:
             if cancelled():
                 app.jobs.later("expect", task)  # after the run, which goes first
             elif app.model is model and found.rows:
-                self.order = found.order
+                self.order, self.shapes = found.order, found.shapes
+                app.refresh_panels()
                 # What a run found out is truer than what was foreseen.
                 known = {n: f for n, f in app.tree.facts.items() if "d" in f or "r" in f}
                 app.tree.facts = {**found.rows, **known}

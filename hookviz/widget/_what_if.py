@@ -10,7 +10,7 @@ from typing import Any
 
 import traitlets
 
-from hookviz.capture import Edit, edit, edit_from_json, select_layers
+from hookviz.capture import Edit, edit, edit_from_json, parts_of, select_layers
 from hookviz.errors import HookvizError, RunCancelled
 from hookviz.explanation import Progress, Sweep, effect_on, sweep, wanted_targets
 from hookviz.images import MAX_BYTES, Picture, read_image, sample_image, sample_images
@@ -64,13 +64,18 @@ class WhatIf(Panel, TakesFiles):
         run_edited: Whether the app's runs are made with the edits, so that all that it shows is of
             the edited model; else they are tried here alone.
         layer: The layer that the fields propose: that of the card in use.
+        layers: All layers, for the field to choose from.
+        parts: What can be named of the layer in the field: ``layer``, the number of its
+            ``channels`` and ``heads``, and ``places`` along each axis; 0 and [] where not known.
+        pinned: The place that is pinned: ``layer``, ``channel``, ``y``, ``x``; {} for none.
         target: What the effect is read from, as it was typed; "" is the likeliest class.
         undoable: How many steps can be undone.
         why_not: Why nothing can be tried now, in words; "" where something can.
         found: The last answer: ``effect`` (a sentence), ``classes`` ([name, before, after] as
             shares of 1), ``reason`` where there are no classes, ``stale``; {} for none.
         ranking: The last sweep: ``title``, ``rows`` ([channel, effect, share of the largest]),
-            ``of`` (how many channels), ``layer``, ``stale``; {} for none.
+            ``of`` (how many channels), ``layer``, ``edited`` (whether there were edits, which
+            are not in it), ``stale``; {} for none.
         images: The images that a layer's value can be taken from, each with its key and its name:
             photos of this session, then the samples.
     """
@@ -83,6 +88,9 @@ class WhatIf(Panel, TakesFiles):
     edits: traitlets.List[Any] = traitlets.List().tag(sync=True)
     run_edited = traitlets.Bool(False).tag(sync=True)
     layer = traitlets.Unicode().tag(sync=True)
+    layers: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    parts = traitlets.Dict().tag(sync=True)
+    pinned = traitlets.Dict().tag(sync=True)
     target = traitlets.Unicode().tag(sync=True)
     undoable = traitlets.Int().tag(sync=True)
     why_not = traitlets.Unicode().tag(sync=True)
@@ -122,6 +130,17 @@ class WhatIf(Panel, TakesFiles):
                     setattr(self, name, {**shown, "stale": stale})
             card = self.app.gallery.current
             self.layer = card.layer if card is not None else ""
+            self.layers = [name for name in self.app.tree.names if name]
+            pin = self.app.pin
+            self.pinned = (
+                {
+                    "layer": pin["key"].rpartition("#")[0],
+                    **{n: pin[n] for n in ("channel", "y", "x")},
+                }
+                if pin
+                else {}
+            )
+            self._tell_parts(self.parts.get("layer") or self.layer)
             self.why_not = (
                 "Choose a model." if model is None else "Choose an image." if image is None else ""
             )
@@ -262,6 +281,25 @@ class WhatIf(Panel, TakesFiles):
                 *self._before, choices = self._before
                 self._set(choices, remember=False)
 
+    def _tell_parts(self, layer: str) -> None:
+        """Tells what can be named of a layer."""
+        model, layer = self.app.model, layer.strip()
+        known: dict[str, Any] = {"channels": 0, "places": [], "heads": 0}
+        if model is not None and layer in self.layers:
+            run, foreseen = self.app.run, self.app.running.shapes
+            ran = (
+                {a.layer: a.shape for a in reversed(run.activations) if a.kind == "output"}
+                if run is not None and run.image is self.app.image
+                else {}
+            )
+            shape = ran.get(layer) or foreseen.get(layer, ())
+            channels, places, heads = parts_of(model.module, layer, shape)
+            # What a run found out is truer: then nothing is said of places that were foreseen.
+            if layer not in ran and any(foreseen.get(n) != found for n, found in ran.items()):
+                places = ()
+            known = {"channels": channels, "places": list(places), "heads": heads}
+        self.parts = {"layer": layer, **known}
+
     # ── other images
 
     def _note(self, picture: Picture) -> None:
@@ -383,7 +421,8 @@ class WhatIf(Panel, TakesFiles):
             with app.lock:
                 if app.model is model:
                     self._sweep, self._of = found, (model, image)
-                    self.ranking = {**_ranking(found), "stale": app.image is not image}
+                    stale, edited = app.image is not image, bool(self.chosen)
+                    self.ranking = {**_ranking(found), "stale": stale, "edited": edited}
             return f"{len(found.order)} channels ranked."
 
         self.compute(f"Ranking the channels of {layer}", "channels", work, field="target")
@@ -399,6 +438,7 @@ class WhatIf(Panel, TakesFiles):
         return {
             **super().handlers(),
             "add": self._add,
+            "layer": self._tell_parts,
             "switch": self._switch,
             "factor": self._rescale,
             "remove": self._remove,

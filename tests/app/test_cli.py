@@ -185,7 +185,7 @@ def test_a_wrong_command_line_is_one_sentence_too(arguments: list[str], parts: l
 
 def test_hookviz_alone_shows_its_commands() -> None:
     result = hookviz()
-    assert "Commands:" in result.output
+    assert "Look at an image:" in result.output
     assert "lab" in result.output
 
 

@@ -203,7 +203,7 @@ def test_ctrl_c_leaves_whole_files_and_no_part(tmp_path: Path) -> None:
             time.sleep(0.01)
         program.send_signal(signal.SIGINT)
         _, warned = program.communicate()
-    assert program.returncode == 1, warned
+    assert program.returncode == 130, warned
     assert warned.rstrip().endswith("Aborted!")
     assert "Traceback" not in warned
     (folder,) = out.iterdir()

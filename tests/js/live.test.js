@@ -1,7 +1,8 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { BUSY_AFTER, Chain, GIVE_UP_AFTER } from "../../hookviz/widget/js/live_chain.js";
-import { mosaic, packedTable } from "../../hookviz/widget/js/live_card.js";
-import { cameraProblem, rateOf } from "../../hookviz/widget/js/live_sources.js";
+import { mosaic, packedTable, spread } from "../../hookviz/widget/js/live_card.js";
+import { Film, pace } from "../../hookviz/widget/js/live_film.js";
+import { cameraProblem, Packing } from "../../hookviz/widget/js/live_sources.js";
 import { renderLive } from "../../hookviz/widget/js/panel_live.js";
 import { FakeModel, part, press, tick } from "./fake_model.js";
 
@@ -92,12 +93,67 @@ test("tiles become a mosaic of the table's colors, flags before levels", () => {
   expect([at(0, 4), at(3, 5)]).toEqual([7, 7]);
 });
 
-test("a rate is found from the frames that were shown, also where some were left out", () => {
-  const at = (rate, frames) => frames.map((frame) => ({ frame: frame + 3, time: Math.round((1000 * frame) / rate) / 1000 }));
-  expect(rateOf(at(30, [0, 1, 2, 4, 5, 7, 8, 9]))).toEqual({ rate: 30, steady: true });
-  expect(rateOf(at(12, [0, 1, 3, 4])).rate).toBe(12);
-  expect(rateOf([{ frame: 0, time: 0 }, { frame: 1, time: 0.04 }, { frame: 2, time: 0.3 }]).steady).toBe(false);
-  expect(rateOf([]).steady).toBe(false);
+describe("the frames of a video", () => {
+  /** A video that shows at each time the last frame that has begun, times in whole milliseconds. */
+  const playing = (begins) => {
+    const times = begins.map((time) => Math.round(1000 * time) / 1000);
+    return async (seconds) => times.filter((time) => time <= Math.max(seconds, times[0])).at(-1);
+  };
+  const even = (rate, count, first = 0) => Array.from({ length: count }, (_, n) => first + n / rate);
+
+  test.each([[25, 60], [30, 3], [30000 / 1001, 5000], [24000 / 1001, 240], [60, 700], [120, 500], [5, 2]])(
+    "their distance and number are found: %f a second, %i", async (rate, count) => {
+      for (const first of [0, 0.08]) {
+        const found = await pace(playing(even(rate, count, first)), first + count / rate);
+        expect([found.count, found.steady]).toEqual([count, true]);
+        const film = Object.assign(new Film(null), found);
+        for (const number of [0, 1, count >> 1, count - 1]) {
+          const middle = film.first + (number + 0.5) * film.step;
+          expect(film.numberAt(await playing(even(rate, count, first))(middle))).toBe(number);
+          expect((middle - first) * rate - number).toBeCloseTo(0.5, 0);
+        }
+      }
+    });
+  test("uneven ones are said to be so, and one alone is one", async () => {
+    expect((await pace(playing([0, 0.02, 0.05, 0.343, 0.37, 0.655]), 0.68)).steady).toBe(false);
+    expect(await pace(playing([0]), 0.5)).toMatchObject({ count: 1, steady: true });
+    expect(await pace(async () => NaN, 2)).toMatchObject({ count: 50, steady: false });
+  });
+  test("a frame that changes while it is drawn is drawn again", () => {
+    const times = [0.04, 0.08, 0.08];
+    vi.stubGlobal("VideoFrame", class { timestamp = 1e6 * times.shift(); close() {} });
+    const film = Object.assign(new Film(null), { step: 0.04, count: 10 });
+    const draw = vi.fn();
+    expect(film.drawn(draw)).toEqual({ number: 2, seconds: 0.08 });
+    expect(draw).toHaveBeenCalledTimes(2);
+    vi.unstubAllGlobals();
+  });
+});
+
+test("flags come as places and kinds, wherever they lie in a message", () => {
+  const bytes = new Uint8Array(11);
+  new DataView(bytes.buffer).setUint32(3, 6, true);
+  new DataView(bytes.buffer).setUint32(7, 2, true);
+  expect([...spread(bytes.subarray(3), new Uint8Array([4, 2]), 8)]).toEqual([0, 0, 2, 0, 0, 0, 4, 0]);
+  expect(spread(null, null, 8)).toBe(null);
+});
+
+test("frames travel as PNG where that helps: on a slow link, not for a busy kernel", () => {
+  const packing = new Packing();
+  const took = (times, milliseconds) => { for (let n = 0; n < times; n += 1) packing.took(milliseconds(packing.png)); };
+  took(20, () => 40);
+  expect(packing.png).toBe(false);
+  took(5, (png) => (png ? 60 : 900));
+  expect(packing.png).toBe(true);
+  took(100, (png) => (png ? 60 : 900));
+  expect(packing.png).toBe(true);
+  const other = new Packing();
+  for (let n = 0; n < 5; n += 1) other.took(400);
+  expect(other.png).toBe(true);
+  for (let n = 0; n < 104; n += 1) {
+    other.took(400);
+    expect(other.png).toBe(n < 4);
+  }
 });
 
 test("what a browser answers about a camera is one sentence", () => {
@@ -136,6 +192,14 @@ describe("the panel", () => {
     press(part(el, "live"), ",");
     expect(frames().at(-1).number).toBe(2);
     expect(part(el, "live-number").textContent).toBe("frame 2 of 5");
+  });
+  test("the slider goes to a frame", async () => {
+    await started();
+    const slider = part(el, "live-slider");
+    slider.value = "3";
+    slider.dispatchEvent(new Event("input"));
+    expect(frames().at(-1)).toMatchObject({ number: 3, paused: true });
+    expect(slider.value).toBe("3");
   });
   test("it plays on, pauses at a frame, and stops", async () => {
     await started();

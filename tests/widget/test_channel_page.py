@@ -424,7 +424,7 @@ def test_what_a_channel_looks_for_is_made_kept_and_exported(app: Explorer, make_
     app.pointing.open("conv#1", 2)
     page.say("look", width=600)
     assert app.wait(30)
-    assert panel.looks_for == {"state": "none", "why_not": ""}
+    assert panel.looks_for == {"state": "none", "why_not": "", "edited": False}
     page.say("visualize", size=16, steps=3, seed=5)
     assert app.wait(30)
     expected = hookviz.feature_visualization(app.model, "conv", 2, size=16, steps=3, seed=5)

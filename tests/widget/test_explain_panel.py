@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -211,7 +213,7 @@ def test_attention_from_the_class_token_and_from_a_patch_of_the_photo(attending:
         run.select(layer, kind="attention").label for layer in layers
     ]
     assert panel.found["query"] == {
-        "rows": 4, "cols": 4, "y": -1, "x": -1, "class": True, "heads": "each",
+        "rows": 4, "cols": 4, "y": -1, "x": -1, "class": True, "heads": "each", "count": 2,
     }  # fmt: skip
     assert page.last("photo")[1][0]
 
@@ -240,8 +242,36 @@ def test_attention_from_the_class_token_and_from_a_patch_of_the_photo(attending:
     page.say("query")
     assert app.wait(30)
     assert shown() == expected(query="class", heads="mean")
+    page.say("heads", heads="1")
+    assert app.wait(30)
+    assert shown() == expected(query="class", channels=(1,))
+    page.say("heads", heads="2")
+    assert "0 to 1" in app.alert["message"]
+    assert panel.found["query"]["heads"] == "1"
     app.image = sample_image("coffee.png")
     assert panel.found["stale"] is True
+
+
+def test_rollout_looks_from_where_the_photo_is_pointed_at(attending: Any) -> None:
+    app, panel, page = attending
+    page.say("method", method="rollout")
+    page.say("explain", target="", options={"query": ""})
+    assert app.wait(30)
+    asked = {"rows": 4, "cols": 4, "y": -1, "x": -1, "class": True, "mean": False}
+    assert panel.found["query"] == asked
+    assert page.last("photo")[1][0]
+    page.say("query", y=0.9, x=0.4)
+    assert app.wait(30)
+    assert panel.found["query"] == {**asked, "y": 3, "x": 1}
+    image, layers = sample_image(), ["first", "second"]
+    expected = hookviz.explain(app.model, image, layers, method="rollout", query=(3, 1))
+    assert torch.equal(panel.explanation.map("second"), expected.map("second"))
+    page.say("explain", target="", options={"query": "mean"})
+    assert app.wait(30)
+    assert panel.found["query"] == {**asked, "mean": True}
+    page.say("query")
+    assert app.wait(30)
+    assert panel.found["query"] == asked
 
 
 def test_layers_without_attention_are_named(ready: Any) -> None:
@@ -252,3 +282,109 @@ def test_layers_without_attention_are_named(ready: Any) -> None:
     assert "attention" in panel.alert["message"]
     assert app.status["outcome"] == "failed"
     assert panel.found == {}
+
+
+def test_edits_of_what_if_are_said_not_to_be_in_an_explanation(ready: Any, make_page: Any) -> None:
+    app, panel, page = ready
+    edits = make_page(app.what_if)
+    assert panel.unedited == ""
+    edits.say("add", what="zero", layer="conv", channels="0")
+    assert "without them" in panel.unedited
+    plain = hookviz.explain(app.model, sample_image(), ["conv"])
+    edits.say("run-edited", on=True)
+    page.say("explain", target="", options={})
+    assert app.wait(30)
+    assert torch.equal(panel.explanation.map("conv"), plain.map("conv"))
+    assert "without them" in panel.unedited
+    page.say("method", method="attention")
+    assert "with them" in panel.unedited
+    edits.say("switch", index=0, on=False)
+    assert panel.unedited == ""
+
+
+def show_frame(live: Any, seq: int) -> None:
+    live.say("clip-frame", seq=seq, number=seq)
+    assert live.widget.wait(30)
+    assert live.widget.app.wait(30)
+
+
+def expect_frame(app: Explorer, panel: Any, number: int) -> None:
+    """Waits for the explanation of a frame: it rests as long as it worked."""
+    soon = time.monotonic() + 30
+    while panel.explanation.image.number != number:
+        assert app.wait(30)
+        assert time.monotonic() < soon
+
+
+def test_an_explanation_on_the_screen_follows_the_frames_of_live(
+    ready: Any, make_page: Any, model: LoadedModel
+) -> None:
+    app, panel, page = ready
+    model.module.train()
+    live = make_page(next(part for part in app.parts if type(part).__name__ == "LiveView"))
+    live.say("sample-clip")
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    frames = hookviz.images.sample_frames()
+    for number in (1, 4):
+        show_frame(live, number)
+        expect_frame(app, panel, number)
+        expected = hookviz.explain(model, frames[number], ["conv"], target="dog")
+        assert torch.equal(panel.explanation.map("conv"), expected.map("conv"))
+        assert panel.found["live"]
+        assert not panel.found["stale"]
+        assert panel.explanation.model is model
+    assert all(part.training for part in model.module.modules())
+    # Behind another tab it rests, and goes on with the newest frame.
+    page.say("visible", on=False)
+    show_frame(live, 6)
+    assert panel.explanation.image.number == 4
+    page.say("visible", on=True)
+    expect_frame(app, panel, 6)
+    live.say("stop")
+    assert panel.found["stale"]
+    assert not panel.found["live"]
+
+
+def test_no_frame_waits_for_the_explanation_and_the_newest_is_explained_next(
+    ready: Any, make_page: Any, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, panel, page = ready
+    live = make_page(next(part for part in app.parts if type(part).__name__ == "LiveView"))
+    live.say("sample-clip")
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    begun, go_on = threading.Event(), threading.Event()
+    make, explained = panel._make, []
+
+    def slow(model: Any, image: Any, *rest: Any) -> Any:
+        explained.append(image.number)
+        begun.set()
+        assert go_on.wait(30)
+        return make(model, image, *rest)
+
+    monkeypatch.setattr(panel, "_make", slow)
+    for number in range(1, 5):
+        live.say("clip-frame", seq=number, number=number)
+        assert live.widget.wait(30)
+        assert live.last("tiles")[0]["number"] == number
+        assert begun.wait(30)
+    go_on.set()
+    expect_frame(app, panel, 4)
+    assert explained == [1, 4]
+
+
+def test_a_model_that_cannot_be_copied_is_explained_but_does_not_follow(
+    ready: Any, make_page: Any, model: LoadedModel
+) -> None:
+    app, panel, page = ready
+    model.module.lock = threading.Lock()
+    live = make_page(next(part for part in app.parts if type(part).__name__ == "LiveView"))
+    live.say("sample-clip")
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    show_frame(live, 1)
+    assert "cannot be copied" in panel.alert["message"]
+    assert panel.explanation.image is app.image
+    show_frame(live, 2)
+    assert live.last("tiles")[0]["number"] == 2

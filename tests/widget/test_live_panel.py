@@ -71,10 +71,11 @@ def test_a_frame_gives_the_levels_and_predictions_that_python_gives(ready: Any) 
             assert levels.shape == values.shape
             assert np.abs(levels - 255 * share).max() <= 0.501
             beyond = values > high + (high - low) * 1e-5
-            flags = buffers[card["flags"]] if "flags" in card else bytes(levels.size)
-            assert np.array_equal(
-                np.frombuffer(flags, np.uint8).reshape(card["tiles"]) == 2, beyond
-            )
+            flags = np.zeros(levels.shape, np.uint8)
+            if "flags" in card:
+                places = np.frombuffer(buffers[card["flagged"]], "<u4")
+                flags.ravel()[places] = np.frombuffer(buffers[card["flags"]], np.uint8)
+            assert np.array_equal(flags == 2, beyond)
             table = color_table("RdBu_r" if low < 0 else "viridis")
             assert buffers[card["colors"]][:768] == table.rgb.tobytes()
         assert app.predictions["items"] == [
@@ -296,7 +297,7 @@ def test_a_scale_that_is_held_is_said_and_spans_what_came_before(ready: Any) -> 
         show(page, seq, frame(shade))
         card = page.last("tiles")[0]["cards"][0]
         assert card["scale"].startswith("running scale: ")
-        options = panel._tiles["conv"]
+        options = panel._tiles.options["conv"]
         low, high = options.vmin, options.vmax
         assert low <= widest[0]
         assert high >= widest[1]

@@ -166,6 +166,12 @@ def test_channels_are_ranked_as_sweep_ranks_them(ready: Any, model: LoadedModel)
     assert [row[0] for row in panel.ranking["rows"]] == [channel for channel, _ in expected.top(20)]
     page.say("table")
     assert page.last("table")[0]["text"] == expected.to_csv()
+    assert not panel.ranking["edited"]
+    page.say("add", what="zero", layer="conv", channels="0")
+    page.say("rank", layer="relu")
+    assert app.wait(30)
+    assert panel.ranking["edited"]
+    assert page.last("table")[0]["text"] == expected.to_csv()
     page.say("rank", layer="rleu")
     assert app.wait(30)
     assert "rleu" in panel.alert["message"]
@@ -182,6 +188,55 @@ def test_the_maps_before_and_after_stand_in_compare(ready: Any, model: LoadedMod
     comparison = app.comparison
     assert comparison is not None
     assert comparison.first_difference().layer == "conv"
+
+
+def test_what_can_be_named_of_a_layer_is_told_and_is_what_edits_take(
+    ready: Any, model: LoadedModel
+) -> None:
+    app, panel, page = ready
+    assert app.wait(30)
+    assert panel.layers == ["conv", "relu", "fc"]
+    page.say("layer", layer="conv")
+    assert panel.parts == {"layer": "conv", "channels": 6, "places": [24, 24], "heads": 0}
+    page.say("layer", layer="fc ")
+    assert panel.parts == {"layer": "fc", "channels": 3, "places": [], "heads": 0}
+    page.say("layer", layer="cnov")
+    assert panel.parts["channels"] == 0
+    for channels, place, fine in (("5", "23, 23", True), ("6", "", False), ("", "24, 0", False)):
+        page.say("add", what="zero", layer="conv", channels=channels, place=place)
+        assert app.wait(30)
+        assert (panel.alert == {}) == fine
+        page.say("undo")
+        assert app.wait(30)
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 8, 8)
+        self.attn = nn.MultiheadAttention(8, 4, batch_first=True)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        return self.fc(self.attn(x, x, x)[0].mean(1))
+
+
+def test_as_many_heads_are_offered_as_the_layer_has(make_page: Any) -> None:
+    torch.manual_seed(0)
+    loaded = hookviz.load_model(Attending(), preprocess=Preprocessing.for_size(24))
+    app = explore(loaded, sample_image(), ["attn"])
+    panel = app.what_if
+    page = make_page(panel)
+    try:
+        assert app.wait(30)
+        page.say("layer", layer="attn")
+        assert panel.parts["heads"] == 4
+        page.say("add", what="zero", layer="attn", heads="0,3")
+        assert settled(app, panel)["effect"]
+        assert str(panel.chosen[0]) == "attn: zero heads 0, 3"
+    finally:
+        app.close()
 
 
 def test_edits_go_with_their_model(ready: Any) -> None:

@@ -44,6 +44,20 @@ export function mosaic({ tiles: [count, high, wide], constant = [] }, levels, fl
   return { width, height, pixels };
 }
 
+/**
+ * Flags at their places among all values; null for none.
+ * @param {Uint8Array | null} places uint32 each
+ * @param {Uint8Array | null} kinds
+ * @param {number} length
+ */
+export function spread(places, kinds, length) {
+  if (!places || !kinds) return null;
+  const flags = new Uint8Array(length);
+  // A copy: what comes in a message need not lie at a multiple of four.
+  new Uint32Array(places.slice().buffer).forEach((place, at) => { flags[place] = kinds[at]; });
+  return flags;
+}
+
 export class LiveCard {
   /** @param {string} key */
   constructor(key) {
@@ -65,12 +79,14 @@ export class LiveCard {
     setText(this.facts, [card.kind, card.shape, part, dead, card.scale].filter(Boolean).join(" · "));
     setText(this.text, card.text ?? "");
     this.figure.hidden = true;
+    this.facts.hidden = false;
     this.canvas.hidden = !card.tiles;
     if (!card.tiles) return;
     const bytes = (/** @type {number | undefined} */ at) => at === undefined ? null
       : new Uint8Array(buffers[at].buffer, buffers[at].byteOffset, buffers[at].byteLength);
     const levels = /** @type {Uint8Array} */ (bytes(card.levels));
-    const { width, height, pixels } = mosaic(card, levels, bytes(card.flags), packedTable(buffers[card.colors]), 0x80808080);
+    const flags = spread(bytes(card.flagged), bytes(card.flags), levels.length);
+    const { width, height, pixels } = mosaic(card, levels, flags, packedTable(buffers[card.colors]), 0x80808080);
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.canvas.setAttribute("aria-label", `${card.label}: maps of ${card.channels.length} channels. ${card.scale}`);
     this.canvas.dataset.ends = card.ends.join(" … ");
@@ -82,7 +98,7 @@ export class LiveCard {
   showFigure(bytes, ratio) {
     this.figure.onload = () => {
       this.figure.style.width = `${this.figure.naturalWidth / ratio}px`;
-      this.canvas.hidden = true;
+      this.canvas.hidden = this.facts.hidden = true; // the figure says them itself
     };
     this.figure.alt = this.canvas.getAttribute("aria-label") ?? "";
     showBytes(this.figure, bytes);

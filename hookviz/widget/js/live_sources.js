@@ -1,10 +1,12 @@
 // @ts-check
-// Where frames come from: a camera, or a video that the browser plays. Both are drawn to a canvas
+// Where frames come from: a camera, or a film. Both are drawn to a canvas
 // and read as raw RGBA; nothing is compressed with loss, as values are claimed of them.
 
 /** Milliseconds that the way of a frame may take before frames travel as PNG. */
 const SLOW = 150;
-const MEASURED = 12;
+const JUDGED = 5;
+/** As PNG, the way must take less than this share of what it took. */
+const WORTH = 0.7;
 
 /** @param {unknown} problem @returns {string} why there is no camera, as a sentence */
 export function cameraProblem(problem) {
@@ -39,69 +41,27 @@ export function stopStream(stream) {
 }
 
 /**
- * Opens a file into a video element, at its first frame.
- * @param {HTMLVideoElement} video
- * @param {File} file
+ * Whether frames travel as PNG: on a slow link. Where the kernel is what has a frame wait, PNG does
+ * not help, and they are raw again.
  */
-export async function openVideo(video, file) {
-  const url = URL.createObjectURL(file);
-  await new Promise((resolve, reject) => {
-    video.onloadeddata = resolve;
-    video.onerror = () => reject(new Error(`The browser cannot play “${file.name}”: give it as WebM or MP4, or as a GIF.`));
-    video.src = url;
-  });
-  video.onerror = video.onloadeddata = null;
-  return url;
-}
+export class Packing {
+  png = false;
+  /** @type {number[]} */
+  ways = [];
+  judged = JUDGED;
+  raw = 0;
 
-/** @param {HTMLVideoElement} video @param {string} name @returns {Promise<void>} */
-const once = (video, name) => new Promise((resolve) => video.addEventListener(name, () => resolve(), { once: true }));
-
-/**
- * The frames a second of a video, by playing its beginning: the file itself is not asked.
- * @param {HTMLVideoElement} video
- * @returns {Promise<{rate: number, steady: boolean}>} `steady`: whether frames are evenly apart
- */
-export async function measureRate(video) {
-  /** @type {{time: number, frame: number}[]} */
-  const seen = [];
-  video.currentTime = 0;
-  await video.play();
-  await Promise.race([
-    new Promise((resolve) => {
-      const take = (/** @type {number} */ _now, /** @type {any} */ { mediaTime, presentedFrames }) => {
-        seen.push({ time: mediaTime, frame: presentedFrames });
-        if (seen.length > MEASURED) resolve(null);
-        else video.requestVideoFrameCallback(take);
-      };
-      video.requestVideoFrameCallback(take);
-    }),
-    once(video, "ended"),
-    new Promise((resolve) => setTimeout(resolve, 3000)),
-  ]);
-  video.pause();
-  const found = rateOf(seen);
-  video.currentTime = 0.5 / found.rate;
-  await once(video, "seeked");
-  return found;
-}
-
-/** @param {{time: number, frame: number}[]} seen @returns {{rate: number, steady: boolean}} */
-export function rateOf(seen) {
-  const steps = seen.slice(1).map(({ time, frame }, i) => (time - seen[i].time) / (frame - seen[i].frame)).filter((step) => step > 0);
-  if (!steps.length) return { rate: 25, steady: false };
-  steps.sort((a, b) => a - b);
-  const step = steps[steps.length >> 1];
-  // Containers count in milliseconds at worst: whole rates are meant where they are that near.
-  const rate = Math.abs(1 / step - Math.round(1 / step)) < 0.02 / step ? Math.round(1 / step) : 1 / step;
-  return { rate, steady: steps.every((each) => Math.abs(each - step) < 0.2 * step) };
-}
-
-/** Goes to a frame by its number; its middle, as its beginning may be the one before. @param {HTMLVideoElement} video @param {number} number @param {number} rate */
-export async function seekTo(video, number, rate) {
-  const sought = once(video, "seeked");
-  video.currentTime = (number + 0.5) / rate;
-  await sought;
+  /** How long the way of a frame was, without its computation. @param {number} milliseconds */
+  took(milliseconds) {
+    this.ways.push(milliseconds);
+    if (this.ways.length < this.judged) return;
+    const way = Math.min(...this.ways.slice(-JUDGED));
+    const vain = this.png && way > WORTH * this.raw;
+    this.ways = [];
+    this.judged = vain ? 20 * JUDGED : JUDGED;
+    if (vain) this.png = false;
+    else if (!this.png && way > SLOW) [this.png, this.raw] = [true, way];
+  }
 }
 
 /** Reads frames of a video element, and sends them. */
@@ -112,22 +72,21 @@ export class Grabber {
     this.send = send;
     this.canvas = document.createElement("canvas");
     this.paint = this.canvas.getContext("2d", { willReadFrequently: true });
-    this.png = false;
-    /** @type {number[]} */
-    this.ways = [];
+    this.packing = new Packing();
   }
 
-  /** How long the way of a frame was: a slow one has frames travel as PNG. @param {number} milliseconds */
-  took(milliseconds) {
-    this.ways = [...this.ways, milliseconds].slice(-5);
-    if (this.ways.length === 5 && Math.min(...this.ways) > SLOW) this.png = true;
+  /** Begins with raw frames. */
+  reset() {
+    this.packing = new Packing();
   }
 
   /**
    * @param {number} side pixels of the shorter side; a smaller frame is not enlarged
    * @param {Record<string, any>} facts
+   * @param {((draw: () => void) => Record<string, any>) | null} which draws, and tells more facts
+   *   of the frame that was drawn
    */
-  async grab(side, facts) {
+  async grab(side, facts, which = null) {
     const { videoWidth, videoHeight } = this.video;
     if (!videoWidth || !this.paint) throw new Error("There is no frame yet.");
     const share = Math.min(1, side / Math.min(videoWidth, videoHeight));
@@ -135,10 +94,11 @@ export class Grabber {
     const height = Math.max(1, Math.round(videoHeight * share));
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.paint.imageSmoothingQuality = "high";
-    this.paint.drawImage(this.video, 0, 0, width, height);
-    const message = { type: "frame", width, height, png: this.png, ...facts };
-    if (!this.png) {
-      this.send(message, [this.paint.getImageData(0, 0, width, height).data.buffer]);
+    const { paint, packing: { png } } = this;
+    const draw = () => paint.drawImage(this.video, 0, 0, width, height);
+    const message = { type: "frame", width, height, png, ...facts, ...(which ? which(draw) : draw()) };
+    if (!png) {
+      this.send(message, [paint.getImageData(0, 0, width, height).data.buffer]);
       return;
     }
     const blob = await new Promise((resolve) => this.canvas.toBlob(resolve, "image/png"));

@@ -12,11 +12,16 @@ export const pixelRatio = () => Math.max(1, Math.min(3, devicePixelRatio || 1));
  * @param {HTMLElement} list
  * @param {import("./kit.js").Cleanup} cleanup
  * @param {(look: {width: number, ratio: number, style: string}) => void} tell
+ * @param {(on: boolean) => void} [see] told whenever it comes on the screen or goes from it; a first look says so by itself
  */
-export function watchLook(root, list, cleanup, tell) {
+export function watchLook(root, list, cleanup, tell, see) {
   let told = "";
+  let seen = true;
   function refresh() {
-    if (!list.clientWidth) return;
+    const on = Boolean(list.clientWidth);
+    if (told && on !== seen) see?.(on);
+    seen = on;
+    if (!on) return;
     const ratio = pixelRatio();
     const style = isDark(root) ? "dark" : "light";
     const look = { width: Math.round(Math.max(320, list.clientWidth - 12) * ratio), ratio, style };

@@ -158,8 +158,12 @@ function looksForView(cleanup, model) {
   const size = number("size", "Size in pixels", { min: "8", max: "512", placeholder: "auto" });
   const steps = number("steps", "Steps", { min: "1", max: "4096", value: "128" });
   const seed = number("seed", "Seed", { min: "0", value: "0" });
+  let wanted = false;
   const go = button("channel-looks", () => {
-    if (!isOff(go)) model.send({ type: "visualize", size: whole(size, 0), steps: whole(steps, 128), seed: whole(seed, 0) });
+    if (isOff(go)) return;
+    model.send({ type: "visualize", size: whole(size, 0), steps: whole(steps, 128), seed: whole(seed, 0) });
+    // It grows below the button that asked for it.
+    wanted = true;
   }, {}, "What does it look for?");
   const stop = button("channel-looks-cancel", () => model.send({ type: "cancel" }), { class: "hv-button", title: "The picture so far stays" }, "Cancel");
   const save = button("channel-looks-export", () => model.send({ type: "export" }), {}, icon("export"), "Export as zip");
@@ -182,7 +186,7 @@ function looksForView(cleanup, model) {
     });
   }
   cleanup.follow(model, ["looks_for"], () => {
-    const { state = "none", why_not: why = "", step = 0, steps: of = 0, title, clean, robust, note, value } = model.get("looks_for") ?? {};
+    const { state = "none", why_not: why = "", step = 0, steps: of = 0, title, clean, robust, note, value, edited } = model.get("looks_for") ?? {};
     const working = state === "working";
     if (!working && focused(box) === stop) go.focus({ preventScroll: true });
     setOff(go, Boolean(why) || working || state === "busy");
@@ -191,7 +195,7 @@ function looksForView(cleanup, model) {
     bar.setAttribute("aria-valuemax", String(of));
     bar.setAttribute("aria-valuenow", String(step));
     fill.style.width = `${of ? (100 * step) / of : 0}%`;
-    setText(said, why || (working ? `Step ${step} of ${of}${value ? `: ${value}` : ""}` : state === "busy" ? "Another channel's picture is being made." : ""));
+    setText(said, why || (working ? `Step ${step} of ${of}${value ? `: ${value}` : ""}` : state === "busy" ? "Another channel's picture is being made." : edited ? "The model has edits on; the picture is of the model without them." : ""));
     const has = Boolean(title) && !working;
     values.hidden = save.hidden = !has;
     if (has) values.replaceChildren(h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Seen"), h("th", { scope: "col" }, "Mean value"))), h("tbody", {},
@@ -199,6 +203,10 @@ function looksForView(cleanup, model) {
     setText(done, has ? `${title}: ${note}` : "");
     img.alt = has ? `What ${title} looks for` : working ? "The picture so far" : "";
     if (state === "none" || (state === "busy" && !title)) showBytes(img, null);
+  });
+  img.addEventListener("load", () => {
+    if (wanted) box.scrollIntoView?.({ block: "nearest" });
+    wanted = false;
   });
   cleanup.follow(model, ["alert"], () => {
     const alert = model.get("alert") ?? {};

@@ -5,13 +5,15 @@ import "./panel_live.css";
 import { button, Cleanup, h, icon, labelled, partAlert, select, setAttribute, setChoices, setOff, setText, showBytes, isOff } from "./kit.js";
 import { Chain } from "./live_chain.js";
 import { LiveCard } from "./live_card.js";
-import { cameraProblem, Grabber, measureRate, openCamera, openVideo, seekTo, stopStream } from "./live_sources.js";
+import { Film } from "./live_film.js";
+import { cameraProblem, Grabber, openCamera, stopStream } from "./live_sources.js";
 import { watchLook } from "./look.js";
 
 /** @typedef {"" | "camera" | "video" | "clip"} Kind */
 
 const LOOK_EVERY = 250;
 const HIDDEN = "The camera was switched off, since nobody could see its maps. Press Camera to go on.";
+const UNEVEN = "Its frames are not evenly apart: the numbers are those of an even rate.";
 const GONE = "It was stopped: the kernel was restarted. Run the cell again.";
 
 /** @param {import("./kit.js").Context} context */
@@ -31,8 +33,6 @@ export function renderLive({ model, el }) {
   let turn = 0;
   /** @type {MediaStream | null} */
   let stream = null;
-  let url = "";
-  let rate = 25;
   let count = 0;
   let number = 0;
   let playing = false;
@@ -42,6 +42,7 @@ export function renderLive({ model, el }) {
   const video = h("video", { hv: "live-video", class: "hv-live-video", muted: true, playsinline: true, "aria-label": "What comes in", hidden: true });
   video.muted = true;
   const preview = h("img", { class: "hv-live-video", alt: "The frame", hidden: true });
+  let film = new Film(video);
   const grabber = new Grabber(video, send);
   const chain = new Chain({
     busy: (on) => { root.dataset.busy = String(on); say(on ? "The kernel is busy: it goes on by itself." : ""); },
@@ -102,6 +103,7 @@ export function renderLive({ model, el }) {
     const still = () => !closed && mine === turn;
     kind = wanted;
     chain.reset();
+    grabber.reset();
     number = 0;
     say(wanted === "camera" ? "Waiting for the camera …" : "");
     show();
@@ -113,15 +115,14 @@ export function renderLive({ model, el }) {
         fileName = "camera";
         playing = true;
       } else if (wanted === "video" && chosen) {
-        url = await openVideo(video, chosen);
+        film = new Film(video);
+        await film.open(chosen);
         if (!still()) return;
         fileName = chosen.name;
-        const found = await measureRate(video);
-        if (!still()) return;
-        rate = found.rate;
-        count = Math.max(1, Math.round(video.duration * rate));
+        count = film.count;
+        // A file may be broken further on.
+        video.onerror = () => still() && stop(`“${chosen.name}” cannot be played any further.`);
         video.requestVideoFrameCallback(onVideoFrame(mine));
-        say(found.steady ? "" : "Its frames are not evenly apart: the numbers are those of an even rate.");
         await goTo(0);
       } else {
         const clip = model.get("clip") ?? {};
@@ -152,8 +153,7 @@ export function renderLive({ model, el }) {
     video.pause();
     video.srcObject = null;
     video.removeAttribute("src");
-    if (url) URL.revokeObjectURL(url);
-    url = "";
+    film.close();
     if (was) quietly({ type: "stop" });
     say(text);
     show();
@@ -163,17 +163,21 @@ export function renderLive({ model, el }) {
   function onVideoFrame(mine) {
     return (/** @type {number} */ _now, /** @type {any} */ facts) => {
       if (mine !== turn || closed) return;
-      if (kind === "video") number = Math.min(count - 1, Math.round(facts.mediaTime * rate));
-      else number = facts.presentedFrames;
-      if (playing) offer(kind === "camera" ? facts.mediaTime ?? 0 : number / rate);
+      if (kind === "camera") number = facts.presentedFrames;
+      else if (playing) number = film.numberAt(facts.mediaTime);
+      if (playing) offer(facts.mediaTime ?? 0);
       video.requestVideoFrameCallback(onVideoFrame(mine));
     };
   }
 
-  /** @param {number} seconds */
+  /** Has the frame that is shown sent. @param {number} seconds when it is shown */
   function offer(seconds) {
-    const now = number;
-    chain.offer((seq) => grabber.grab(model.get("side") ?? 256, { seq, number: now, seconds, name: fileName, paused: !playing }));
+    const facts = { number, seconds, name: fileName, paused: !playing };
+    const which = kind === "video" ? (/** @type {() => void} */ draw) => {
+      const shown = film.drawn(draw);
+      return facts.paused ? { seconds: shown.seconds } : shown;
+    } : null;
+    chain.offer((seq) => grabber.grab(model.get("side") ?? 256, { seq, ...facts }, which));
   }
 
   /** Goes to a frame of a video or an animation by its number. @param {number} wanted */
@@ -185,8 +189,10 @@ export function renderLive({ model, el }) {
       const asked = number;
       chain.offer((seq) => send({ type: "clip-frame", seq, number: asked, paused: !playing }));
     } else if (kind === "video") {
-      await seekTo(video, number, rate);
-      if (mine === turn) offer(number / rate);
+      await film.seek(number);
+      if (mine !== turn) return;
+      if (!film.steady) say(UNEVEN);
+      offer(video.currentTime);
     }
   }
   /** @param {number} by */
@@ -208,8 +214,9 @@ export function renderLive({ model, el }) {
     show();
     if (kind === "clip") goTo(number + 1 < count ? number + 1 : 0);
     else {
-      if (number + 1 >= count) await seekTo(video, 0, rate);
-      await video.play();
+      if (number + 1 >= count) await film.seek(0);
+      // A pause that comes at once is no fault.
+      await video.play().catch(() => {});
     }
   }
   /** @param {string} what */
@@ -238,12 +245,13 @@ export function renderLive({ model, el }) {
     missing.replaceChildren(...message.missing.map((/** @type {string} */ text) => h("li", {}, text)));
     if (message.preview !== undefined) showBytes(preview, buffers[message.preview]);
     root.dataset.number = String(message.number ?? "");
+    root.dataset.colors = message.style;
     root.dataset.painted = String(painted += 1);
     root.dataset.rate = chain.rate.toFixed(1);
     root.dataset.delay = chain.delay.toFixed(1);
     const [wide, high] = message.size;
     setText(stats, [`${chain.rate.toFixed(1)} frames a second`, `${Math.round(chain.delay)} ms`, `${chain.dropped} dropped`,
-      chain.lost ? `${chain.lost} lost` : "", `${wide} × ${high}`, grabber.png ? "as PNG" : ""].filter(Boolean).join(" · "));
+      chain.lost ? `${chain.lost} lost` : "", `${wide} × ${high}`, grabber.packing.png ? "as PNG" : ""].filter(Boolean).join(" · "));
     show();
   }
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
@@ -251,15 +259,14 @@ export function renderLive({ model, el }) {
     if (type === "tiles") {
       const delay = chain.answered(seq);
       if (delay === null) return;
-      grabber.took(delay - message.milliseconds);
+      grabber.packing.took(delay - message.milliseconds);
       if (kind === "clip" && playing) {
         const mine = turn;
         setTimeout(() => mine === turn && playing && goTo((number + 1) % count), Math.max(0, 1000 * message.lasts - delay));
       }
-      // The next frame is on its way while this one is painted.
       const taken = performance.now() - delay;
-      chain.next();
       paint(message, buffers);
+      chain.next();
       requestAnimationFrame(() => { root.dataset.shown = (performance.now() - taken).toFixed(1); });
     } else if (type === "figures" && seq === chain.seq && !playing) {
       message.keys.forEach((/** @type {string} */ key, /** @type {number} */ at) => cards.get(key)?.showFigure(buffers[at], message.ratio));
@@ -327,9 +334,15 @@ export function renderLive({ model, el }) {
     file.value = "";
     if (chosen) start("video", chosen);
   });
-  slider.addEventListener("input", () => {
+  video.addEventListener("ended", () => {
+    if (kind !== "video" || !playing) return;
+    number = count - 1;
     pause();
-    goTo(Number(slider.value));
+  });
+  slider.addEventListener("input", () => {
+    const wanted = Number(slider.value);
+    pause();
+    goTo(wanted);
   });
   root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     const target = /** @type {HTMLElement} */ (event.target);
@@ -344,6 +357,11 @@ export function renderLive({ model, el }) {
   root.addEventListener("hv-live-start", (/** @type {any} */ event) => start(event.detail.source, event.detail.file));
 
   // ── what switches the camera off
+
+  /** Whether frames are on the screen, or the explanation that follows them. @param {HTMLElement | null} app */
+  function looked(app) {
+    return [root, app?.querySelector('[data-hv="explanation"]')].some((part) => part && part.checkVisibility?.() !== false);
+  }
   function leave() {
     if (kind === "camera") stop(HIDDEN);
     else if (playing) pause();
@@ -353,7 +371,7 @@ export function renderLive({ model, el }) {
     if (!kind) return;
     const app = /** @type {HTMLElement | null} */ (root.closest('[data-hv="app"]'));
     if (app?.dataset.state === "dead") stop(GONE);
-    else if (document.hidden || !root.isConnected || root.checkVisibility?.() === false) leave();
+    else if (document.hidden || !root.isConnected || !looked(app)) leave();
   }, LOOK_EVERY);
   cleanup.listen(model, "comm_live_update", () => /** @type {any} */ (model).comm_live === false && kind && stop(GONE));
   const hidden = () => document.hidden && leave();
@@ -368,7 +386,11 @@ export function renderLive({ model, el }) {
     cards.forEach((card) => card.remove());
     showBytes(preview, null);
   });
-  watchLook(root, cardsBox, cleanup, (look) => quietly({ type: "look", ...look }));
+  watchLook(root, cardsBox, cleanup, (look) => {
+    quietly({ type: "look", ...look });
+    // A frame that stands is drawn again for it.
+    if ((kind === "video" || kind === "clip") && !playing) goTo(number);
+  });
   show();
   const away = cleanup.mount(el, root);
   setTimeout(() => root.dispatchEvent(new CustomEvent("hv-live-ready", { bubbles: true })), 0);

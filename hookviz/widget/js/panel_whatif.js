@@ -1,15 +1,15 @@
 // @ts-check
 // The panel "What if": a list of edits, the predictions without and with them, and the channels of
-// a layer by their effect. Reads the traits edits, run_edited, images, layer, target, undoable, why_not, found,
-// ranking.
+// a layer by their effect. Reads the traits edits, run_edited, images, layer, layers, parts, pinned, target, undoable,
+// why_not, found, ranking.
 import "./panel_whatif.css";
-import { button, checkbox, Cleanup, focused, h, icon, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
+import { button, checkbox, Cleanup, debounce, focused, freshId, h, icon, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
 import { filesOf, takeFiles, uploader } from "./upload.js";
 import { sentence } from "./wording.js";
 
 /** @type {[string, string][]} */
 const KINDS = [["zero", "Set to zero"], ["scale", "Scale"], ["replace_by_mean", "Replace by its mean"],
-  ["replace_by_noise", "Replace by noise"], ["other_image", "Take from another image"]];
+  ["replace_by_noise", "Replace by noise"], ["other_image", "From another image"]];
 const percent = (/** @type {number} */ share) => `${(100 * share).toFixed(1)} %`;
 
 /** @param {import("./kit.js").Context} context */
@@ -18,10 +18,20 @@ export function renderWhatIf({ model, el }) {
   const send = (/** @type {any} */ message) => model.send(message);
   // ── the fields of a new edit
   const kind = select("whatif-kind", "Change", KINDS, () => showFields());
-  const layer = textInput("whatif-layer", "Layer", { class: "hv-input" });
+  const listId = freshId("layers");
+  const names = h("datalist", { id: listId });
+  const layer = textInput("whatif-layer", "Layer", { class: "hv-input", list: listId });
+  const look = () => send({ type: "layer", layer: layer.value });
+  layer.addEventListener("input", debounce(150, look));
   const channels = textInput("whatif-channels", "Channels", { class: "hv-input", placeholder: "all, or 0-3,7" });
   const place = textInput("whatif-place", "Place", { class: "hv-input", placeholder: "all, or row, column" });
-  const heads = textInput("whatif-heads", "Heads", { class: "hv-input", placeholder: "of attention" });
+  const heads = h("span", { hv: "whatif-heads", class: "hv-whatif-heads", role: "group", "aria-label": "Heads of attention" });
+  const headsField = h("div", { class: "hv-field hv-whatif-wide", hidden: true }, h("span", {}, "Heads"), heads);
+  const pinned = button("whatif-pinned", () => {
+    const pin = model.get("pinned");
+    [layer.value, channels.value, place.value] = [pin.layer, String(pin.channel), `${pin.y}, ${pin.x}`];
+    look();
+  }, { class: "hv-link", title: "Change what the network sees at the place that is pinned" }, "Use the pinned place");
   const factor = h("input", { hv: "whatif-factor", class: "hv-input", type: "number", step: "0.1", value: "0.5", "aria-label": "Factor" });
   const image = select("whatif-image", "Image", [], () => undefined);
   const upload = uploader(model);
@@ -31,22 +41,30 @@ export function renderWhatIf({ model, el }) {
     file.value = "";
   } });
   const another = button("whatif-another", () => file.click(), { class: "hv-link", title: "Or drop a photo here" }, "Another photo …");
-  const factorField = labelled("Factor", factor);
+  const [channelsField, placeField, factorField] = [labelled("Channels", channels), labelled("Place", place), labelled("Factor", factor)];
   const imageField = h("span", { hv: "whatif-drop", class: "hv-whatif-drop" }, labelled("Image", image), another, file, upload.bar);
   takeFiles(imageField, imageField, (transfer) => {
     const [first] = filesOf(transfer);
     if (first) upload.take(first);
     return Boolean(first);
   }, () => undefined);
-  const add = button("whatif-add", () => send({ type: "add", what: kind.value, layer: layer.value, channels: channels.value, place: place.value,
-    heads: heads.value, factor: Number(factor.value) || 0, image: image.value }), { class: "hv-button" }, "Add");
+  const add = button("whatif-add", () => send({ type: "add", what: kind.value, layer: layer.value, channels: chosen() ? "" : channels.value, place: chosen() ? "" : place.value,
+    heads: chosen(), factor: Number(factor.value) || 0, image: image.value }), { class: "hv-button" }, "Add");
+  /** The heads that are pressed: "0,3". */
+  function chosen() {
+    return [...heads.querySelectorAll('[aria-pressed="true"]')].map((chip) => /** @type {HTMLElement} */ (chip).dataset.head).join(",");
+  }
+  /** Heads are a part of their own: no channels and no place of them. */
+  function showHeads() {
+    for (const input of [channels, place]) input.disabled = Boolean(chosen());
+  }
   const problem = h("p", { hv: "whatif-problem", class: "hv-field-problem", role: "alert", hidden: true });
   function showFields() {
     factorField.hidden = kind.value !== "scale";
     imageField.hidden = kind.value !== "other_image";
   }
   showFields();
-  for (const input of [layer, channels, place, heads, factor]) {
+  for (const input of [layer, channels, place, factor]) {
     input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "Enter") return;
       event.stopPropagation();
@@ -67,17 +85,17 @@ export function renderWhatIf({ model, el }) {
   const bars = h("table", { hv: "whatif-classes", class: "hv-whatif-classes" });
   const reason = h("p", { class: "hv-dim hv-note" });
   const stale = h("p", { class: "hv-dim hv-note", hidden: true }, "This is of an earlier image: change an edit or the target to see it for the present one.");
-  const rank = button("whatif-rank", () => send({ type: "rank", layer: layer.value }), {}, "Rank the layer's channels");
+  const rank = button("whatif-rank", () => send({ type: "rank", layer: layer.value }), { title: "By what the target loses or wins without each channel of the layer above" }, "Rank the layer's channels");
   const table = button("whatif-table", () => send({ type: "table" }), { class: "hv-link" }, "Save as CSV");
   const rankTitle = h("h4", { hv: "whatif-ranking" });
   const ranking = h("ul", { class: "hv-whatif-ranks" });
   const ranked = h("div", { hidden: true }, h("div", { class: "hv-whatif-bar" }, rankTitle, table), ranking);
   const why = h("p", { class: "hv-dim hv-note" });
   const root = h("section", { hv: "what-if", class: "hv hv-part hv-whatif", "aria-label": "What if" },
-    h("div", { class: "hv-whatif-bar" }, labelled("Change", kind), labelled("Layer", layer), labelled("Channels", channels),
-      labelled("Place", place), labelled("Heads", heads), factorField, imageField, add),
-    problem, why, empty, list, edited.line,
-    h("div", { class: "hv-whatif-bar" }, labelled("Target", target), undo, compare, rank),
+    h("div", { class: "hv-whatif-form" }, labelled("Change", kind), labelled("Layer", layer), channelsField, placeField, factorField, imageField, headsField,
+      h("div", { class: "hv-whatif-bar hv-whatif-wide" }, add, pinned)), names,
+    problem, why, empty, list, h("div", { class: "hv-whatif-bar" }, undo, compare, edited.line),
+    h("div", { class: "hv-whatif-bar" }, labelled("Target", target), rank),
     effect, stale, bars, reason, ranked);
 
   /** Gives the focus back to the control of the list that had it. @param {() => void} change */
@@ -116,7 +134,31 @@ export function renderWhatIf({ model, el }) {
   });
   cleanup.add(upload.stop);
   cleanup.follow(model, ["undoable"], () => setOff(undo, !model.get("undoable")));
-  cleanup.follow(model, ["layer"], () => { if (focused(root) !== layer && model.get("layer")) layer.value = model.get("layer"); });
+  cleanup.follow(model, ["layers"], () => names.replaceChildren(...(model.get("layers") ?? []).map((/** @type {string} */ value) => h("option", { value }))));
+  cleanup.follow(model, ["layer"], () => {
+    if (focused(root) === layer || !model.get("layer") || layer.value === model.get("layer")) return;
+    layer.value = model.get("layer");
+    look();
+  });
+  cleanup.follow(model, ["pinned"], () => { pinned.hidden = !model.get("pinned")?.layer; });
+  cleanup.follow(model, ["parts"], () => {
+    const { channels: count = 0, places = [], heads: several = 0 } = model.get("parts") ?? {};
+    const last = (/** @type {number} */ n) => `0–${n - 1}`;
+    channels.placeholder = count ? `all (${last(count)})` : "all, or 0-3,7";
+    place.placeholder = places.length ? `all (${places.map(last).join(", ")})` : count ? "all" : "all, or row, column";
+    place.title = places.length === 1 ? "The number of a token, or row and column of a patch: 5, 7" : "Row and column: 5, 7";
+    headsField.hidden = !several;
+    if (heads.children.length !== several) {
+      heads.replaceChildren(...Array.from({ length: several }, (_, head) => {
+        const chip = button("whatif-head", () => {
+          chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
+          showHeads();
+        }, { class: "hv-chip", "aria-pressed": "false", "aria-label": `Head ${head}`, "data-head": head }, String(head));
+        return chip;
+      }));
+    }
+    showHeads();
+  });
   cleanup.follow(model, ["target"], () => { target.value = model.get("target") ?? ""; });
   cleanup.follow(model, ["why_not"], () => {
     setText(why, model.get("why_not") ?? "");
@@ -142,7 +184,7 @@ export function renderWhatIf({ model, el }) {
     const found = model.get("ranking") ?? {};
     ranked.hidden = !found.title;
     if (!found.title) return;
-    setText(rankTitle, `${found.title}${found.of > found.rows.length ? ` (${found.rows.length} of ${found.of} channels)` : ""}${found.stale ? " – of an earlier image" : ""}`);
+    setText(rankTitle, `${found.title}${found.of > found.rows.length ? ` (${found.rows.length} of ${found.of} channels)` : ""}${found.edited ? " – of the model without the edits" : ""}${found.stale ? " – of an earlier image" : ""}`);
     ranking.replaceChildren(...found.rows.map((/** @type {[number, string, number]} */ [channel, text, share]) => {
       const fill = h("span", { class: share < 0 ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
       fill.style.width = `${Math.round(Math.abs(share) * 1000) / 10}%`;
