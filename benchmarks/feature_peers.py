@@ -225,6 +225,10 @@ class GradCam(Tool):
         found = self.gradcam(model, prepared(image), "features.0")[0]
         return Image.fromarray(show_cam_on_image(photo, found, use_rgb=True))
 
+    def nonfinite(self, model: nn.Module, x: Tensor) -> str:
+        assert not np.isfinite(self.gradcam(model, x, "features.0")).any()  # and not a word
+        return ""
+
     def several(self, model: nn.Module, x: Tensor) -> tuple[int, str]:
         from pytorch_grad_cam.utils.find_layers import find_layer_predicate_recursive
 

@@ -77,9 +77,11 @@ ROWS = (
 )  # fmt: skip
 KNOWN = {  # what a search finds that is no such API: read in the source of these versions
     ("captum", "remote"): "`RemoteLLMAttribution` is for language models",
+    ("featlens", "attention"): "`attention` gives the rollout, not the heads",
     ("featlens", "attribution"): "its `saliency` is the size of the activations",
     ("hookviz", "across"): Hookviz.notes["across"],
     ("pytorch_grad_cam", "ranked"): "`AblationCAM` hands out a map; the drops stay inside",
+    ("pytorch_grad_cam", "inputs"): "its hook is given the input and drops it",
     ("pytorch_grad_cam", "replaced"): "`AblationLayer` serves `AblationCAM` alone",
     ("pytorch_grad_cam", "across"): "`KPCA_CAM` is a CAM of one image",
     ("MapExtrackt", "inputs"): "its hook is given the input and drops it",
