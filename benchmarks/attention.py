@@ -1,8 +1,8 @@
 """What attention costs: ``python -m benchmarks.attention``.
 
-In: this machine. Out: a Markdown table: the processor time of a forward with all attention kept over
-that of the bare forward, medians of pairs run in turn; the second call of every ``nn.MultiheadAttention``
-in a forward hook, as one would write it by hand, beside it.
+In: this machine. Out: a Markdown table: the processor time of a forward with all attention kept
+over that of the bare forward, medians of pairs run in turn; the second call of every
+``nn.MultiheadAttention`` in a forward hook, as one would write it by hand, beside it.
 """
 
 from __future__ import annotations
