@@ -160,6 +160,7 @@ def perturbing() -> None:
         "grad-cam Score-CAM, 512 channels": bench.grad_cam("ScoreCAM"),
         "torchcam Score-CAM, 512 channels": bench.torchcam("ScoreCAM", batch_size=16),
         "hookviz Ablation-CAM, 512 channels": bench.own("ablationcam"),
+        "grad-cam Ablation-CAM, 512 channels": bench.grad_cam("AblationCAM"),
     }
     table(measured(ways, 2, warm=0), BASE)
 
