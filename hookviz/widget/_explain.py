@@ -194,7 +194,6 @@ class ExplainImage(Panel):
             return
         wanted = " ".join(target.split())
         layers = list(app.tree.selected) if method.of_layers else None
-        how = app.image_input.preprocessing
 
         def make(
             model: LoadedModel, image: Picture, progress: Progress | None, cancelled: Cancelled
@@ -205,7 +204,7 @@ class ExplainImage(Panel):
                 layers,
                 target=None if wanted in ("", _LIKELIEST) else wanted,
                 method=method.name,
-                preprocess=how,
+                preprocess=app.image_input.preprocessing,
                 progress=progress,
                 cancelled=cancelled,
                 **settings,
@@ -331,15 +330,14 @@ class ExplainImage(Panel):
 
     def _attend(self) -> None:
         """Runs the model for the attention of the ticked layers and of all in them."""
-        layers = list(self.app.tree.selected)
-        how, edits = self.app.image_input.preprocessing, self.app.edits
+        app, layers = self.app, list(self.app.tree.selected)
 
         def make(
             model: LoadedModel, image: Picture, _progress: Progress | None, cancelled: Cancelled
         ) -> Attends:
             run = run_model(
-                model, image, layers, preprocess=how, edits=edits, attention=True,
-                cancelled=cancelled,
+                model, image, layers, preprocess=app.image_input.preprocessing, edits=app.edits,
+                attention=True, cancelled=cancelled,
             )  # fmt: skip
             return Attends(
                 replace(run, activations=tuple(a for a in run.activations if a.kind == "attention"))
