@@ -72,6 +72,15 @@ def without_outputs(name: str, *, updates: bool) -> Loop:
     return loop
 
 
+def outputs_alone(name: str) -> Loop:
+    """The hooks alone: the monitor's own way, without norms of parameters."""
+    loop = watched(name, stats_every=1, updates=False)
+    monitor = loop.watching
+    assert isinstance(monitor, Monitor)
+    monitor._parameters.numbers = lambda again=False: {}  # type: ignore[method-assign]
+    return loop
+
+
 def naive() -> Loop:
     """Five numbers of each output by ``.item()``, as most scripts do it."""
     loop, rows = Loop("naive .item(), every step"), []
@@ -114,7 +123,7 @@ def main() -> None:
     x, y = torch.randn(32, 3, 64, 64), torch.randint(0, 10, (32,))
     loops = [
         watched("hookviz.monitor, conv+BN+ReLU, every step", stats_every=1),
-        watched("the same without updates", stats_every=1, updates=False),
+        outputs_alone("outputs alone, every step"),
         watched("the same, every tenth step", stats_every=10),
         without_outputs("gradient and weight norms alone, every step", updates=False),
         without_outputs("with updates", updates=True),

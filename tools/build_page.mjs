@@ -32,7 +32,7 @@ const write = {
 };
 
 const context = await esbuild.context({
-  entryPoints: ["app.js", "tree.js", "image.js", "gallery.js", ...readdirSync(`${folder}/js`).filter((name) => /^panel_.*\.js$/.test(name))]
+  entryPoints: ["app.js", "tree.js", "image.js", "gallery.js", "training.js", ...readdirSync(`${folder}/js`).filter((name) => /^panel_.*\.js$/.test(name))]
     .map((name) => `${folder}/js/${name}`),
   bundle: true, format: "esm", target: "es2022", charset: "utf8", legalComments: "none",
   outdir: target, entryNames: "[name].min", write: false, minifySyntax: !watch, logLevel: "warning",

@@ -243,23 +243,19 @@ def _dead(x: Tensor, axis: int | None, low: float, high: float, zeros: int) -> N
     channels = x.shape[axis]
     if zeros * channels < x.numel():  # too few for a single one
         return np.zeros(channels, bool)
-    maybe = torch.arange(channels)
-    if axis != 0 and len(x) > 1:  # most channels answer in the first sample already
-        maybe = maybe[_silent(x[:1], axis, low, high)]
-    silent = _silent(x.index_select(axis, maybe), axis, low, high) if len(maybe) else maybe > 0
-    dead = np.zeros(channels, bool)
-    dead[maybe[silent].numpy()] = True
+    dead: NDArray[np.bool_] = np.ones(channels, bool)
+    if axis != 0:  # most channels answer in the first sample already
+        first = (x[:1].float() if x.dtype != torch.float64 else x[:1]).numpy()
+        others = tuple(a for a in range(x.dim()) if a != axis)
+        dead &= (high <= 0) | (first.max(others) == 0)
+        dead &= (low >= 0) | (first.min(others) == 0)
+    if dead.any():
+        maybe = np.flatnonzero(dead)
+        rest = x.index_select(axis, torch.from_numpy(maybe))
+        for sign, there in ((1, high > 0), (-1, low < 0)):
+            if there:
+                dead[maybe] &= (_largest(sign * rest, axis) == 0).numpy()
     return dead
-
-
-def _silent(x: Tensor, axis: int, low: float, high: float) -> Tensor:
-    """(C,) bool: which channels are zero, all values being between ``low`` and ``high``."""
-    found = torch.ones(x.shape[axis], dtype=torch.bool)
-    if high > 0:
-        found &= _largest(x, axis) == 0
-    if low < 0:
-        found &= _largest(x.neg(), axis) == 0
-    return found
 
 
 def _largest(x: Tensor, axis: int) -> Tensor:

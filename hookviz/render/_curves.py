@@ -18,6 +18,7 @@ from hookviz.render._text import value
 
 _NAMED = 10  # so many curves have each a color and a name; more are colored by their order
 _DPI = 120.0
+_DASHES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +80,11 @@ def draw_curves(
         raise RenderError(f"width is {width}; curves need 300 pixels at least.")
     page = palette(style)
     named = len(curves) <= _NAMED
-    height = round(width * 0.42)
+    height = max(240, min(round(width * 0.42), 400))
+    beside = min(180, round(width * 0.3))  # pixels for the names
     figure = figure_of(width, height, _DPI, (*page.face[:3], 1.0))
     points = 72 / _DPI
-    axes = figure.add_axes((70 / width, 50 / height, 1 - 250 / width, 1 - 90 / height))
+    axes = figure.add_axes((70 / width, 50 / height, 1 - (70 + beside) / width, 1 - 90 / height))
     axes.set_facecolor(page.face)
     table = mpl.colormaps["tab10" if named else "viridis"]
     last = max(1, len(curves) - 1)
@@ -91,7 +93,8 @@ def draw_curves(
         y = np.where(np.isfinite(curve.y), curve.y, np.nan)
         few = {"marker": "o", "markersize": 2.5} if np.isfinite(y).sum() < 30 else {}
         label = curve.label if named or at in (0, last) else None
-        axes.plot(curve.x, y, color=color, linewidth=1.1, label=label, **few)  # type: ignore[arg-type]  # keywords of a line
+        dashes = _DASHES[at % len(_DASHES)] if named else "-"  # told apart by more than color
+        axes.plot(curve.x, y, dashes, color=color, linewidth=1.1, label=label, **few)  # type: ignore[arg-type]  # keywords of a line
     _dress(axes, page)
     if share:
         axes.set_ylim(-0.02, 1.02)
@@ -102,7 +105,8 @@ def draw_curves(
             textcoords="offset points", fontsize=7, color=page.warn, family=page.family,
         )  # fmt: skip
     axes.set_xlabel(x_label, fontsize=8, color=page.muted, family=page.family)
-    axes.set_ylabel(unit, fontsize=8, color=page.muted, family=page.family)
+    if 6.5 * len(unit) < height - 50:  # else the title alone has room for it
+        axes.set_ylabel(unit, fontsize=8, color=page.muted, family=page.family)
     figure.text(
         14 / width, 1 - 14 / height, title, fontsize=10, color=page.ink, va="top",
         family=page.family, parse_math=False,
@@ -111,11 +115,11 @@ def draw_curves(
         title = f"{len(curves)}, by order"
     legend = axes.legend(
         loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=7, frameon=False,
-        labelcolor=page.ink, title=None if named else title, handlelength=1.2,
+        labelcolor=page.ink, title=None if named else title, handlelength=1.8,
         borderaxespad=0, prop={"family": page.family, "size": 7},
     )  # fmt: skip
     legend.get_title().set(color=page.muted, fontsize=7, family=page.family)
-    room = (250 - 100) * points
+    room = (beside - 30) * points
     for text in legend.get_texts():
         text.set_text(_short(text.get_text(), int(room / 4)))
         text.set_parse_math(False)

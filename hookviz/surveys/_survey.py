@@ -124,7 +124,10 @@ def survey(
             give is an image (anything that `read_image` takes), or a float tensor (C, H, W), the
             network's input as it is; in tuples the first entry, in mappings "image". A loader's
             batches are not used. An iterable is gone through again when a survey goes on, and its
-            images have no crops.
+            images have no crops. Where a survey goes on, files are compared by size and time, and
+            Hugging Face's data sets by their fingerprint or, in memory, by their images; of other
+            data sets only the length and the first readable image are, of an iterable only the
+            latter.
         layers: Names, globs, patterns, types or predicates, see `hookviz.capture.select_layers`.
         out: The survey's folder; made where it is missing.
         keep: Beside numbers and strongest images: "none"; "pooled", the mean of each channel over

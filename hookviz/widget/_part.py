@@ -97,6 +97,7 @@ class Part(anywidget.AnyWidget):
         if self.layout.comm is None:
             self.layout.open()
         super().open()
+        self._leave_shell()
         self.on_msg(self._on_message)
 
     def close(self) -> None:
@@ -148,15 +149,20 @@ class Part(anywidget.AnyWidget):
         self._page_context = contextvars.copy_context()
         super()._handle_msg(msg)
 
+    # ipykernel 7.4 hands the page's next message on a comm to the shell that sent on it last, and a
+    # thread counts as the shell that was asked last, which may be that of a cell: the page would
+    # then wait for the cell's end. Whatever is sent stays with the shell that the page asked.
+
     def _send(self, msg: Any, buffers: Any = None) -> None:
-        # ipykernel 7.4 hands the page's next message on a comm to the shell that sent on it last,
-        # and a thread counts as the shell that was asked last, which may be that of a cell: the
-        # page would then wait for the cell's end. Whatever is sent stays with the shell that the
-        # page asked.
         if self._page_context is None:
             super()._send(msg, buffers)
+            self._leave_shell()
         else:
             self._page_context.copy().run(super()._send, msg, buffers)
+
+    def _leave_shell(self) -> None:
+        """Until the page has asked, no shell is the one that its messages go to."""
+        getattr(self.comm, "__dict__", {}).pop("_reply_subshell_id", None)
 
     def handlers(self) -> Handlers:
         """The method that answers each kind of message; see `arguments_of`."""

@@ -91,6 +91,7 @@ def test_failed_shards_are_exit_code_three(
     monkeypatch.setattr(torch.nn.Conv2d, "forward", fails)
     done = line(data, tmp_path)
     assert done.exit_code == 3, done.output
+    assert done.stdout == f"{tmp_path}\n"
     assert "2 shards could not be made" in done.stderr
     assert "RuntimeError: no pairs" in done.stderr
     monkeypatch.undo()
