@@ -221,9 +221,12 @@ class ExplainImage(Panel):
         def work(progress: Progress, cancelled: Cancelled) -> str:
             found = make(model, image, progress, cancelled)
             with app.lock:
-                if app.model is model:
+                is_here = app.model is model
+                if is_here:
                     self._make = make
                     self._take(found)
+            if is_here:
+                self._show()
             if isinstance(found, Explanation):
                 return f"{title} took {found.seconds:.1f} s."
             layers = f"{len(found.records)} layer{'s' * (len(found.records) > 1)}"
@@ -232,7 +235,7 @@ class ExplainImage(Panel):
         return self.compute(title, unit, work, field="target")
 
     def _take(self, found: Explanation | Attends) -> None:
-        """Shows what was found."""
+        """Makes what was found what is shown."""
         if isinstance(found, Attends):
             before, self._attends, self._explanation = self._attends, found, None
             if before is not None:
@@ -241,6 +244,9 @@ class ExplainImage(Panel):
                 found.heads = "each"
         else:
             self._explanation, self._attends = found, None
+
+    def _show(self) -> None:
+        """Sends the pictures; the lock is not held, as live frames would wait for it."""
         self._send_photo()
         self._paint()
 
@@ -300,7 +306,8 @@ class ExplainImage(Panel):
                 return
             self._followed, self.alert = run.image, {}
             self._take(found)
-            self._rest = min(_LONGEST_REST, time.monotonic() - begin)
+        self._show()
+        self._rest = min(_LONGEST_REST, time.monotonic() - begin)
 
     def _twin_of(self, model: LoadedModel) -> LoadedModel:
         """The model over again, with the same weights: what is done to it disturbs no frame.

@@ -206,6 +206,7 @@ def test_attention_over_the_photo_in_both_themes(
     app.part("tab-live").click()
     app.part("live-sample").click()
     expect(app.part("live")).to_have_attribute("data-painted", re.compile(r"[1-9]"))
+    app.part("live-play").click()
     app.part("tab-explain").click()
     expect(app.part("explain-live")).to_be_visible()
     expect(app.part("explain-facts")).to_contain_text("frame")
