@@ -254,14 +254,14 @@ def test_a_channel_by_keyboard_alone(
     lab.expect_value("[app.pin['y'], app.pin['x']]", [int(y), int(x)])
     # What it looks for, as Python gives it.
     app.tab_to(app.part("channel-size"))
-    page.keyboard.type("24")
+    page.keyboard.type("32")
     press("Tab")
     press("Control+a")
     page.keyboard.type("3")
     press("Enter")
-    expect(app.part("channel-looks-done")).to_contain_text("3 steps, 24 × 24 pixels, seed 0")
+    expect(app.part("channel-looks-done")).to_contain_text("3 steps, 32 × 32 pixels, seed 0")
     made = (
-        f"hookviz.feature_visualization(app.model, 'features.28', {channel + 1}, size=24, steps=3)"
+        f"hookviz.feature_visualization(app.model, 'features.28', {channel + 1}, size=32, steps=3)"
     )
     lab.expect_value(
         f"f'{{{made}.activation:.4g}}'.replace('-', '−')",
