@@ -260,11 +260,10 @@ def test_a_channel_by_keyboard_alone(
     page.keyboard.type("3")
     press("Enter")
     expect(app.part("channel-looks-done")).to_contain_text("3 steps, 32 × 32 pixels, seed 0")
-    made = (
-        f"hookviz.feature_visualization(app.model, 'features.28', {channel + 1}, size=32, steps=3)"
-    )
+    layer = f"app.model, 'features.28', {channel + 1}"
+    lab.python(f"made = hookviz.feature_visualization({layer}, size=32, steps=3)")
     lab.expect_value(
-        f"f'{{{made}.activation:.4g}}'.replace('-', '−')",
+        "f'{made.activation:.4g}'.replace('-', '−')",
         app.part("channel-looks-values").locator("td").first.inner_text(),
     )
     try:
