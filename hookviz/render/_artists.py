@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 from numpy.typing import NDArray
@@ -165,6 +166,24 @@ def bare_axes(figure: Figure, box: tuple[int, int, int, int], xlim: Ends, ylim: 
     axes.set(xlim=xlim, ylim=ylim, autoscale_on=False)
     figure.add_axes(axes)
     return axes
+
+
+def add_block(figure: Figure, box: tuple[int, int, int, int], color: Sequence[int]) -> None:
+    """A rectangle of one color; an Axes for it would take 6 ms.
+
+    Args:
+        figure: Where it goes.
+        box: Left edge, upper edge, width and height in pixels, from the figure's top left.
+        color: Red, green and blue, 0 to 255.
+    """
+    left, top, width, height = box
+    across, down = figure.bbox.width, figure.bbox.height
+    corner = (left / across, (np.floor(down) - top - height) / down)
+    block = Rectangle(
+        corner, width / across, height / down, transform=figure.transFigure,
+        facecolor=[int(part) / 255 for part in color], linewidth=0, antialiased=False,
+    )  # fmt: skip
+    figure.add_artist(block)
 
 
 def plain_units(ends: Ends) -> float:

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from hookviz._text import shape_text
 from hookviz.errors import RenderError
-from hookviz.render._artists import Captions, GridFigure, add_mosaic, figure_of
+from hookviz.render._artists import Captions, GridFigure, add_block, add_mosaic, figure_of
 from hookviz.render._options import parse_channels
 from hookviz.render._palette import Color, ColorTable, Flag, palette
 from hookviz.render._text import Face, Label, counted, middle_ellipsis, value
@@ -175,8 +175,7 @@ class Sheet:
         marks = ((scale.above, top - mark, Flag.ABOVE), (scale.below, top + height + 2, Flag.BELOW))
         for count, row, flag in marks:
             if count:
-                block = np.full((mark - 2, wide, 4), [*table.flags[flag], 255], np.uint8)
-                add_mosaic(self.figure, block, left, row)
+                add_block(self.figure, (left, row, wide, mark - 2), table.flags[flag])
         x, half = left + wide + self.px(4), self.px(2.6)
         if ends is None:
             self.write("max", x, top + half * 2)

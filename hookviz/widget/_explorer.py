@@ -66,6 +66,11 @@ _STILL_DELAY = 0.5
 _REST = 2.0
 _PROGRESS_INTERVAL = 0.1
 _IMAGE_BYTES_OF_A_CLOSED_APP = 1_000_000
+# What is read where no widget can be: in a terminal, or in a page without ipywidgets' front end.
+_NO_FRONT_END = (
+    "hookviz: the app needs a notebook that shows widgets (run: hookviz lab). "
+    "Without one: hookviz.feature_maps(model, image, layers), or hookviz maps on the command line."
+)
 
 
 class Explorer(Part):
@@ -421,7 +426,7 @@ class Explorer(Part):
         if self.comm is None:
             self.open()
         data, metadata = self._repr_mimebundle_() or ({}, {})
-        data = {**data, "text/plain": "hookviz"}
+        data = {**data, "text/plain": _NO_FRONT_END}
         show(data, metadata=metadata)
         self._still.place()
         if self.running.promised:

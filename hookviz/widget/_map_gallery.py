@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,13 +12,21 @@ from typing import Any
 
 import traitlets
 from matplotlib.figure import Figure
+from PIL import Image
 
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import FOR_SOME_LAYERS, GridOptions, Subject, fitted, page_count
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import Card, arrange_cards
-from hookviz.widget._painting import NOWHERE, Origin, PaintBox, Painted, draw_card
+from hookviz.widget._painting import (
+    NOWHERE,
+    Origin,
+    PaintBox,
+    Painted,
+    draw_card,
+    fewer_colors,
+)
 from hookviz.widget._part import Handlers, Part, problem
 from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
 from hookviz.widget._worker import Cancelled, Worker
@@ -74,6 +83,8 @@ class MapGallery(Part):
         options: How they are drawn (a `GridOptions`). A choice that some layers cannot follow
             (channel 64) is left out on their cards, which say so.
         tile: Width of a map on the page in its pixels; as many as fit stand in a row.
+        small: Whether pages get pictures of 256 colors, with about a third of the bytes: for a
+            slow link. Values and exported files stay as they are.
         current_key: The card that was used last, "layer#call"; "" for none.
         weights_of: Gives a layer's weights as a record, for cards that show filters.
         after_painting: Called on the drawing thread once nothing is left to draw.
@@ -88,6 +99,7 @@ class MapGallery(Part):
     choices = traitlets.Dict().tag(sync=True)
     empty = traitlets.Unicode(_EMPTY).tag(sync=True)
     tile = traitlets.Int(64, min=_TILE[0], max=_TILE[1]).tag(sync=True)
+    small = traitlets.Bool(default_value=False).tag(sync=True)
     options = traitlets.Instance(GridOptions)
     current_key = traitlets.Unicode()
 
@@ -322,6 +334,11 @@ class MapGallery(Part):
             self.tile = min(_TILE[1], max(_TILE[0], size))
             self._renew_all()
 
+    def _make_small(self, on: bool) -> None:
+        with self.lock:
+            self.small = on
+            self._renew_all()
+
     def _make_current(self, key: str) -> None:
         self.current_key = key
 
@@ -514,6 +531,9 @@ class MapGallery(Part):
             message = {**problem(error), **message, "error": str(error) or type(error).__name__}
             if not isinstance(error, RenderError):
                 self.show_problem(error)
+        png = painted.png if painted is not None else b""
+        if png and self.small:
+            png = fewer_colors(Image.open(io.BytesIO(png)))
         with self.lock:
             if card.version != version or self._cards.get(key) is not card:
                 return  # a newer order is waiting
@@ -523,7 +543,7 @@ class MapGallery(Part):
                 return
             card.page, card.drawn = painted.facts["page"], painted.options
             note = {} if painted.refusal is None else {"note": problem(painted.refusal)}
-            self.send({**message, **painted.facts, **note}, buffers=[painted.png])
+            self.send({**message, **painted.facts, **note}, buffers=[png])
             turned, self._turned = self._turned, ""
         if key == turned and card.page + 1 < painted.facts["pages"]:
             self.painter.later(("ahead", key), lambda _cancelled: self._paint_ahead(card))
@@ -544,6 +564,7 @@ class MapGallery(Part):
             "current": self._make_current,
             "view": self._change_view,
             "tile": self._resize_tiles,
+            "small": self._make_small,
             "page": self._turn_page,
             "collapse": self._collapse,
             "filters": self._show_filters,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page
 
 # With --import-mode=importlib a test folder is not on the path; the driver's modules lie here.
 HERE = Path(__file__).resolve().parent
@@ -89,6 +90,53 @@ def browser_context_args(browser_context_args: dict[str, Any]) -> dict[str, Any]
     }
 
 
+class KeptPage:
+    """One page for all journeys, until one fails: JupyterLab's start takes longer than most."""
+
+    def __init__(self, browser: Browser, arguments: dict[str, Any]) -> None:
+        self._browser = browser
+        self._arguments = arguments
+        self._page: Page | None = None
+
+    def get(self) -> Page:
+        if self._page is None:
+            self._page = self._browser.new_context(**self._arguments).new_page()
+        return self._page
+
+    def tidy(self) -> None:
+        """As in a new page, for whoever comes next; another host's page is not kept."""
+        page = self.get()
+        if "/lab" not in page.url:
+            self.drop()
+            return
+        page.unroute_all()
+        page.context.clear_permissions()
+        page.set_viewport_size(self._arguments["viewport"])
+        page.emulate_media(color_scheme="null", reduced_motion="null")
+
+    def drop(self) -> None:
+        page, self._page = self._page, None
+        if page is not None:
+            page.context.close()
+
+
+@pytest.fixture(scope="session")
+def kept_page(browser: Browser, browser_context_args: dict[str, Any]) -> Iterator[KeptPage]:
+    kept = KeptPage(browser, browser_context_args)
+    yield kept
+    kept.drop()
+
+
+@pytest.fixture
+def page(kept_page: KeptPage, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The page of the journey before, as if it were new; a new one after a failure."""
+    yield kept_page.get()
+    if request.node.stash.get(FAILURE, ""):
+        kept_page.drop()
+    else:
+        kept_page.tidy()
+
+
 @pytest.fixture(scope="session")
 def lab_server(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[LabServer]:
     """One JupyterLab for all journeys (started only where there is a browser for it)."""
@@ -109,7 +157,7 @@ def journey_name(request: pytest.FixtureRequest) -> str:
 def lab(
     page: Any, lab_server: LabServer, request: pytest.FixtureRequest, journey_name: str
 ) -> Iterator[Lab]:
-    """A driver on an empty page. At the end: no console error, and nothing left in the kernel."""
+    """A driver without a notebook. At the end: no console error, and nothing left in the kernel."""
     lab_server.forget_theme()  # of a journey that ended in the dark
     lab = Lab(page, lab_server, ARTEFACTS)
     yield lab

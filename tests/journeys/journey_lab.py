@@ -71,6 +71,24 @@ OPENED = """async () => {
   await panel.sessionContext.ready;
 }"""
 
+# In a JupyterLab that is open already: another notebook in the place of all that is there.
+OPEN_NEXT = """async path => {
+  const {shell, serviceManager, commands} = jupyterapp;
+  await serviceManager.sessions.refreshRunning();
+  await commands.execute('docmanager:open', {path, factory: 'Notebook'});
+  for (const widget of [...shell.widgets('main')]) {
+    if (widget !== shell.currentWidget) widget.dispose();
+  }
+  if (shell.leftCollapsed) shell.expandLeft();
+}"""
+
+# … and nothing of a journey that has ended: a document that is disposed of asks nothing.
+CLOSE = """() => {
+  for (const widget of [...jupyterapp.shell.widgets('main')]) widget.dispose();
+  localStorage.clear();
+  sessionStorage.clear();
+}"""
+
 IDLE = """() => {
   const session = window.jupyterapp?.shell?.currentWidget?.sessionContext?.session;
   const kernel = session?.kernel;
@@ -130,7 +148,7 @@ class Lab:
     """One notebook in one browser tab.
 
     Args:
-        page: An empty page.
+        page: An empty page, or one that shows JupyterLab without a notebook.
         server: The running server.
         pictures: The folder where screenshots are kept.
     """
@@ -145,10 +163,14 @@ class Lab:
         self.own_kernel = True
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
-        page.on("console", self._on_console)
-        page.on("pageerror", self._on_page_error)
-        page.on("dialog", self._on_dialog)
-        page.on("websocket", self._on_websocket)
+        self._listeners: dict[Any, Any] = {
+            "console": self._on_console,
+            "pageerror": self._on_page_error,
+            "dialog": self._on_dialog,
+            "websocket": self._on_websocket,
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
 
     # --- what the browser says ------------------------------------------------------------
 
@@ -194,12 +216,23 @@ class Lab:
         """
         if cells is not None:
             write_notebook(self.server.root / name, cells)
+        first = not self.name
         self.name = name
         self.own_kernel = own_kernel
         if not own_kernel:
             self.server.hand_over(name)
-        self.page.goto(self.server.notebook_url(name))
+        if first and self._shows_lab():
+            self.page.evaluate(OPEN_NEXT, name)
+            if self.page.evaluate("document.body.dataset.jpThemeLight") != "true":
+                self.theme("light")
+        else:
+            self.page.goto(self.server.notebook_url(name))
         self._await_opened()
+
+    def _shows_lab(self) -> bool:
+        """Whether the page shows this server's JupyterLab."""
+        here = self.page.url.startswith(f"{self.server.url}/lab")
+        return here and bool(self.page.evaluate("() => !!window.jupyterapp?.shell"))
 
     def _await_opened(self) -> None:
         self.page.wait_for_function("() => !!window.jupyterapp?.shell?.currentWidget?.context")
@@ -334,7 +367,10 @@ class Lab:
         self._await_opened()
 
     def leave(self, *, keep_kernel: bool) -> None:
-        """At the end of a journey: keep its kernel, emptied, for the next one, or end it."""
+        """At the end of a journey: keep its kernel, emptied, for the next one, or end it.
+
+        JupyterLab itself stays, without a notebook: its start takes longer than most journeys.
+        """
         clean = False
         try:
             if keep_kernel and not self.own_kernel:
@@ -346,6 +382,10 @@ class Lab:
                 )
             else:
                 self.shutdown()
+            if self._shows_lab():
+                self.page.evaluate(CLOSE)
+            for event, listener in self._listeners.items():
+                self.page.remove_listener(event, listener)
 
     def shutdown(self) -> None:
         """End the kernel, so that the next journey has the machine."""

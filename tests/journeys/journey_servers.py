@@ -8,6 +8,7 @@ temporary folder given, so a developer's own JupyterLab neither shapes a test no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -197,6 +198,11 @@ class Server:
 class LabServer(Server):
     """JupyterLab with a token, on a free port, with its own settings.
 
+    Args:
+        home: See `Server`.
+        root: See `Server`.
+        base_url: The path that all its addresses begin with, as JupyterHub gives to each person.
+
     Attributes:
         kept: The id of the session whose kernel, with its imports, the next journey may take
             over; "" for none.
@@ -204,6 +210,15 @@ class LabServer(Server):
 
     ready_line = "is running at:"
     kept = ""
+
+    def __init__(self, home: Path, root: Path, base_url: str = "") -> None:
+        super().__init__(home, root)
+        self.base_url = base_url
+        self.proxy: SlowProxy | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.proxy.port if self.proxy else self.port}{self.base_url}"
 
     def prepare(self) -> None:
         for name, values in LAB_SETTINGS.items():
@@ -213,10 +228,11 @@ class LabServer(Server):
 
     def command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root"),
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
             "--ServerApp.ip=127.0.0.1",
             f"--ServerApp.port={self.port}",
             "--ServerApp.port_retries=0",
+            f"--ServerApp.base_url={self.base_url}/",
             f"--IdentityProvider.token={self.token}",
             f"--ServerApp.root_dir={self.root}",
             "--LabApp.expose_app_in_browser=True",
@@ -256,6 +272,63 @@ class LabServer(Server):
     def notebook_7_url(self, name: str) -> str:
         """The same notebook in Jupyter Notebook 7, which the same server serves."""
         return f"{self.url}/notebooks/{name}?token={self.token}"
+
+
+class SlowProxy:
+    """A way to a server of ours through another port of 127.0.0.1, as slow as a poor connection.
+
+    Args:
+        server: Where it leads.
+
+    Attributes:
+        port: The port that it listens on.
+        bytes_per_second: What each connection carries at most in each direction; 0 for no limit.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.port = 0
+        self.bytes_per_second = 0.0
+
+    def __enter__(self) -> SlowProxy:
+        self._thread.start()
+        listening = asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._listener = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
+        self.port = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        async def end() -> None:
+            self._listener.close()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(0.05)  # the sockets close at the loop's next turns
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        try:
+            await asyncio.gather(self._carry(reader, back), self._carry(there, writer))
+        finally:
+            back.transport.abort()
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(16384):
+                writer.write(data)
+                await writer.drain()
+                if self.bytes_per_second:
+                    await asyncio.sleep(len(data) / self.bytes_per_second)
+        writer.close()
 
 
 class VoilaServer(Server):
@@ -299,4 +372,32 @@ class MarimoServer(Server):
             *(self.notebook, "--headless", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--token-password", self.token, "--no-sandbox"),
             *(["--skip-update-check"] if self.mode == "edit" else []),
+        ]
+
+
+class SolaraServer(Server):
+    """Solara serving one component as a page."""
+
+    ready_line = "Solara server is starting"
+
+    def __init__(self, home: Path, root: Path, module: str) -> None:
+        super().__init__(home, root)
+        self.module = module
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "solara", "run", self.module, "--no-open"),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+        ]
+
+
+class PanelServer(SolaraServer):
+    """Panel serving one script as a page."""
+
+    ready_line = "Bokeh app running at"
+
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "panel", "serve", self.module),
+            *("--address", "127.0.0.1", "--port", str(self.port)),
         ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import re
 import zipfile
 from pathlib import Path
 
 import pytest
 from journey_app import App
 from journey_lab import Lab, write_notebook
-from journey_servers import MarimoServer, VoilaServer
+from journey_servers import MarimoServer, PanelServer, SolaraServer, VoilaServer
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -32,6 +34,41 @@ def _():
 if __name__ == "__main__":
     app.run()
 """
+
+
+SOLARA = """import hookviz
+import solara
+
+
+@solara.component
+def Page():
+    explorer = solara.use_memo(hookviz.explore, [])
+    solara.display(explorer)
+"""
+
+PANEL = """import hookviz
+import panel as pn
+
+pn.extension("ipywidgets")
+pn.panel(hookviz.explore(), sizing_mode="stretch_width").servable()
+"""
+
+# Solara and Panel load anywidget's own script from a content network, where these journeys have
+# none: the same file comes from the package that is installed.
+CONTENT_NETWORK = re.compile(r"https://(unpkg\.com|cdn\.jsdelivr\.net/npm)/anywidget")
+
+
+def without_network(page: Page) -> None:
+    """Answer for the content network."""
+    found = importlib.util.find_spec("anywidget")
+    assert found is not None
+    assert found.origin is not None
+    script = Path(found.origin).parent / "nbextension" / "index.js"
+    headers = {"Access-Control-Allow-Origin": "*"}
+    page.route(
+        CONTENT_NETWORK,
+        lambda route: route.fulfill(path=script, content_type="text/javascript", headers=headers),
+    )
 
 
 def whole_job(app: App, folder: Path) -> None:
@@ -108,3 +145,25 @@ def test_marimo(page: Page, tmp_path: Path, lab: Lab, mode: str) -> None:
             expect(app.part("summary")).to_contain_text("0 of 34")
             expect(page.locator('[data-hv="app"]')).to_have_count(1)
             app.sample("coffee")
+
+
+def test_solara(page: Page, tmp_path: Path, lab: Lab) -> None:
+    pytest.importorskip("solara.server", reason="solara is not installed (extra hosts)")
+    (tmp_path / "app.py").write_text(SOLARA)
+    with SolaraServer(tmp_path / "home", tmp_path, "app.py") as solara:
+        without_network(page)
+        page.goto(solara.url)
+        whole_job(App(page, page.locator("body")).wait_ready(), tmp_path / "files")
+        lab.screenshot("hosts_solara")
+        lab.console.clear()  # of Solara's own page
+
+
+def test_panel(page: Page, tmp_path: Path, lab: Lab) -> None:
+    pytest.importorskip("ipywidgets_bokeh", reason="panel is not installed (extra hosts)")
+    (tmp_path / "app.py").write_text(PANEL)
+    with PanelServer(tmp_path / "home", tmp_path, "app.py") as panel:
+        without_network(page)
+        page.goto(f"{panel.url}/app")
+        whole_job(App(page, page.locator("body")).wait_ready(), tmp_path / "files")
+        lab.screenshot("hosts_panel")
+        lab.console.clear()  # of Panel's own page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +187,64 @@ def test_without_permission_one_sentence_and_an_animation_is_stepped_by_keys(
             assert (same, shown, code_of(bars)) == (True, number, number + 1)
         expect(app.root.locator(".hv-live-figure").first).to_be_visible()
         lab.screenshot("live_steps")
+
+
+FILM = Path(__file__).with_name("film.webm")
+"""60 frames of `picture(0)` to `picture(59)` without its square, 25 a second: VP9, by PyAV."""
+
+
+def test_a_video_is_played_and_stepped_and_its_frame_frozen(
+    open_app: Callable[..., tuple[Lab, App]], axe_source: str
+) -> None:
+    lab, app = open_app(READY)
+    page, live, where = lab.page, app.part("live"), app.part("live-number")
+    lab.drop(app.part("image"), FILM)
+    expect(live).to_have_attribute("data-kind", "video")
+    expect(where).to_have_text("frame 0 of 60")
+    expect(live).to_have_attribute("data-number", "0")
+
+    def shown(number: int) -> float:
+        """The frame that Python ran, as its picture and as its number say; a sum of its values."""
+        expect(live).to_have_attribute("data-number", str(number))
+        same, found, bars = lab.value("checked()")
+        assert (same, found, code_of(bars)) == (True, number, number)
+        return float(lab.value("float(live.run.select('0').tensor.double().sum())"))
+
+    # By keys, by the slider, and twice to one frame.
+    slider = app.part("live-slider")
+    slider.focus()
+    values = {}
+    for key, number in ((".", 1), (".", 2), (".", 3), (",", 2), ("End", 59), ("Home", 0)):
+        page.keyboard.press(key)
+        values.setdefault(number, shown(number))
+        assert values[number] == shown(number)
+    for number in (31, 7, 2):
+        slider.fill(str(number))
+        assert values.setdefault(number, shown(number)) == shown(number)
+    assert len(set(values.values())) == len(values)
+    expect(app.root.locator(".hv-live-figure").first).to_be_visible()
+    lab.screenshot("live_video_light")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    # While it plays a frame's number is its own, too; at its end it stands.
+    slider.fill("0")
+    shown(0)
+    app.part("live-play").click()
+    for than in (0, 10):
+        page.wait_for_function(
+            "([el, than]) => Number(el.dataset.number) > than", arg=[live.element_handle(), than]
+        )
+        same, found, bars = lab.value("checked()")
+        assert (same, code_of(bars)) == (True, found)
+    expect(app.part("live-stats")).to_contain_text("frames a second")
+    expect(app.part("live-stats")).to_contain_text("dropped")
+    expect(app.part("live-play")).to_have_text("Play")
+    shown(59)
+    # Frozen, it is an image like any other.
+    slider.fill("7")
+    assert shown(7) == values[7]
+    app.part("live-freeze").click()
+    expect(app.card("0")).to_be_visible()
+    expect(app.part("image-caption")).to_contain_text("film.webm frame 7")
+    total = "float(app.run.select('0').tensor.double().sum())"
+    assert lab.value(total) == values[7]
+    assert lab.value("len(app.export('frozen', what={'grids'}).files)") == 2

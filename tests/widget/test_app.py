@@ -883,6 +883,33 @@ class TestLife:
         app.close()
 
 
+class TestSlowLink:
+    def test_small_pictures_have_fewer_bytes_and_nearly_the_same_colors(
+        self, app: Explorer, gallery_page: Any
+    ) -> None:
+        gallery_page.look()
+        ready(app, "conv")
+        app.start_run()
+        assert app.wait(30)
+
+        def shown() -> tuple[bytes, Any]:
+            png = bytes(gallery_page.last("pixels")[1][0])
+            return png, np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+
+        exact, colors = shown()
+        gallery_page.say("small", on=True)
+        assert app.wait(30)
+        assert app.gallery.small
+        small, nearly = shown()
+        assert len(small) < 0.7 * len(exact)
+        assert nearly.shape == colors.shape
+        assert np.abs(nearly - colors).max() <= 12
+        assert np.abs(nearly - colors).mean() < 1
+        gallery_page.say("small", on=False)
+        assert app.wait(30)
+        assert shown()[0] == exact
+
+
 class TestFilters:
     def test_a_card_shows_its_layers_filters_and_exports_them(
         self, app: Explorer, gallery_page: Any, tmp_path: Any

@@ -20,8 +20,9 @@ export function renderGallery({ model, el }) {
     }
   };
   const view = viewBar((changes) => send({ type: "view", changes }), (size) => send({ type: "tile", size }),
-    (channels) => send({ type: "channels", key: current, channels }), model.get("choices"));
-  const showView = () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64, cards.get(current)?.state ?? null);
+    (channels) => send({ type: "channels", key: current, channels }), (on) => send({ type: "small", on }), model.get("choices"));
+  const showView = () => view.show(model.get("view") ?? {}, model.get("tile") ?? 64, cards.get(current)?.state ?? null,
+    Boolean(model.get("small")));
   const empty = h("p");
   const emptyBox = h("div", { hv: "empty", class: "hv-empty" }, icon("layers"), empty);
   const list = h("div", { hv: "cards", class: "hv-cards" });
@@ -100,7 +101,7 @@ export function renderGallery({ model, el }) {
     if (message.type === "pixels") cards.get(message.key)?.paint(message, buffers[0], pixelRatio());
   });
   cleanup.follow(model, ["cards", "empty"], refresh);
-  cleanup.follow(model, ["view", "tile"], showView);
+  cleanup.follow(model, ["view", "tile", "small"], showView);
   cleanup.add(() => cards.forEach((card) => card.remove()));
   const leave = cleanup.mount(el, root);
   watchLook(root, list, cleanup, (look) => send({ type: "look", ...look }));

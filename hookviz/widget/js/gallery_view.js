@@ -7,9 +7,10 @@ import { button, checkbox, debounce, h, icon, middle, select, setChoices, textFi
  * @param {(changes: Record<string, any>) => void} change
  * @param {(size: number) => void} resize
  * @param {(channels: string) => void} changeOwn the channels of the card in use alone
+ * @param {(on: boolean) => void} lighten pictures of fewer bytes, for a slow link
  * @param {{cmaps: string[], scales: [string, string][], orders: string[]}} choices
  */
-export function viewBar(change, resize, changeOwn, choices) {
+export function viewBar(change, resize, changeOwn, lighten, choices) {
   const box = (/** @type {string} */ name) => (/** @type {string} */ value) => change({ [name]: value });
   const same = (/** @type {string[]} */ names) => /** @type {[string, string][]} */ (names.map((name) => [name, name]));
   const [cmaps, orders, counts] = [choices.cmaps, choices.orders, ["16", "64", "144", "256"]].map(same);
@@ -34,6 +35,9 @@ export function viewBar(change, resize, changeOwn, choices) {
     onchange: () => change({ hide_dead: dead.input.checked }) });
   const overlay = checkbox("view-overlay", "Overlay on the image", { shown: "Overlay",
     onchange: () => change({ overlay: overlay.input.checked }) });
+  const small = checkbox("view-small",
+    "Small pictures, for a slow link: 256 colours, fewer bytes; values and files stay as they are", { shown: "Small pictures",
+    onchange: () => lighten(small.input.checked) });
   const field = (/** @type {string} */ name, /** @type {Node[]} */ ...inside) =>
     h("span", { class: "hv-field hv-inline" }, h("span", { "aria-hidden": "true" }, name), ...inside);
   const resizeSoon = debounce(80, () => resize(Number(size.value)));
@@ -41,7 +45,7 @@ export function viewBar(change, resize, changeOwn, choices) {
     "aria-label": "Size of a map on the page", title: "Size of a map", oninput: resizeSoon });
   const rare = h("div", { hv: "view-rare", class: "hv-view", role: "group", "aria-label": "More of the view", hidden: true },
     field("Per page", tiles), field("Channels", channels.input, of), field("Summary", summary),
-    h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line), channels.problem);
+    h("span", { class: "hv-field hv-inline" }, dead.line, overlay.line, small.line), channels.problem);
   const unfold = (/** @type {boolean} */ open) => {
     rare.hidden = !open;
     more.setAttribute("aria-expanded", String(open));
@@ -67,11 +71,12 @@ export function viewBar(change, resize, changeOwn, choices) {
   };
   return {
     el, fields,
-    /** @param {Record<string, any>} view @param {number} tile @param {any} card the card in use */
-    show(view, tile, card) {
+    /** @param {Record<string, any>} view @param {number} tile @param {any} card the card in use
+     * @param {boolean} light */
+    show(view, tile, card, light) {
       if (document.activeElement !== size) size.value = String(tile);
       // What is not as it is by default must be in sight.
-      if (view.channels || view.hide_dead || view.overlay || (view.summary ?? "none") !== "none") unfold(true);
+      if (view.channels || view.hide_dead || view.overlay || light || (view.summary ?? "none") !== "none") unfold(true);
       offer(cmap, cmaps, view.cmap ?? "auto");
       offer(scale, choices.scales, view.scale ?? "auto");
       offer(order, orders, view.order ?? "index");
@@ -82,6 +87,7 @@ export function viewBar(change, resize, changeOwn, choices) {
       shown = { view, card };
       refresh();
       dead.input.checked = Boolean(view.hide_dead);
+      small.input.checked = light;
       overlay.input.checked = Boolean(view.overlay);
     },
   };

@@ -16,7 +16,7 @@ export function render({ model, el }) {
   };
 
   const about = h("h3", { hv: "training-about" });
-  const alerts = h("ul", { hv: "training-alerts", class: "hv-training-alerts", role: "status", "aria-label": "Alerts" });
+  const alerts = h("ul", { hv: "training-alerts", class: "hv-training-alerts", "aria-label": "Alerts" });
   const notes = h("ul", { hv: "training-notes", class: "hv-training-notes hv-dim hv-note", "aria-label": "Notes" });
   const quantity = select("training-quantity", "Curves of", [], (value) => choose("quantity", value));
   const layer = select("training-layer", "Layer of the curves", [], (value) => choose("layer", value));
@@ -43,7 +43,7 @@ export function render({ model, el }) {
     h("div", { class: "hv-training-row" }, labelled("Curves", quantity), labelled("of", layer)),
     frames.curves.img, frames.curves.text);
   const root = h("section", { hv: "training", class: "hv hv-part hv-training", "aria-label": "Training" },
-    partAlert(model, cleanup), about, alerts, notes, curves, maps);
+    partAlert(model, cleanup), about, h("div", { role: "status" }, alerts), notes, curves, maps);
 
   // A slider that is dragged is answered by each step that it passes, the last one at the latest.
   slider.addEventListener("input", () => choose("step", (model.get("steps") ?? [])[Number(slider.value)] ?? 0));
@@ -65,6 +65,11 @@ export function render({ model, el }) {
     const inside = x >= 0 && y >= 0 && column < tiles.columns && x - column * tiles.across < tiles.width && y - row * tiles.down < tiles.height;
     const found = inside ? tiles.channels[row * tiles.columns + column] : undefined;
     if (found !== undefined) choose("channel", found);
+  });
+
+  // The notebook has keys of its own, arrows among them.
+  root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && event.key !== "Escape") event.stopPropagation();
   });
 
   /** @param {HTMLElement} list @param {string[]} texts */
