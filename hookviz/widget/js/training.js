@@ -34,11 +34,11 @@ export function render({ model, el }) {
   /** @type {Record<string, {img: HTMLImageElement, text: HTMLElement}>} */
   const frames = { curves: frame("curves"), maps: frame("maps"), strip: frame("strip") };
 
-  const time = h("div", { class: "hv-training-row" }, labelled("Step", slider, { class: "hv-field hv-training-time" }), at);
+  const time = h("div", { class: "hv-training-row hv-training-wide" }, labelled("Step", slider, { class: "hv-field hv-training-time" }), at);
   const one = h("div", { class: "hv-training-row" }, labelled("Channel over the steps", channel), of);
   const maps = h("section", { class: "hv-training-part", "aria-label": "Maps" },
-    h("div", { class: "hv-training-row" }, labelled("Figure", drawn)),
-    frames.maps.img, frames.maps.text, time, one, frames.strip.img, frames.strip.text);
+    h("div", { class: "hv-training-row" }, labelled("Figure", drawn), time), // above: it stays where it is
+    frames.maps.img, frames.maps.text, one, frames.strip.img, frames.strip.text);
   const curves = h("section", { class: "hv-training-part", "aria-label": "Curves" },
     h("div", { class: "hv-training-row" }, labelled("Curves", quantity), labelled("of", layer)),
     frames.curves.img, frames.curves.text);
@@ -118,6 +118,7 @@ export function render({ model, el }) {
     const bytes = buffers[0]?.byteLength ? buffers[0] : null;
     showBytes(shown.img, bytes);
     shown.img.alt = message.alt ?? "";
+    shown.img.dataset.style = message.style ?? "";
     setAttribute(shown.img, "data-tiles", message.tiles?.channels ? JSON.stringify(message.tiles) : null);
     setText(shown.text, message.text ?? "");
     shown.text.hidden = !message.text;
