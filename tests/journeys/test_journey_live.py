@@ -233,7 +233,7 @@ FILM = Path(__file__).with_name("film.webm")
 
 
 def test_a_video_is_played_and_stepped_and_its_frame_frozen(
-    open_app: Callable[..., tuple[Lab, App]], axe_source: str
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path, axe_source: str
 ) -> None:
     lab, app = open_app(READY)
     page, live, where = lab.page, app.part("live"), app.part("live-number")
@@ -287,3 +287,10 @@ def test_a_video_is_played_and_stepped_and_its_frame_frozen(
     total = "float(app.run.select('0').tensor.double().sum())"
     assert lab.value(total) == values[7]
     assert lab.value("len(app.export('frozen', what={'grids'}).files)") == 2
+    # No video at all: said.
+    broken = tmp_path / "broken.webm"
+    broken.write_bytes(b"no video")
+    app.part("tab-live").click()
+    app.part("live-file").set_input_files(broken)
+    expect(app.part("live-note")).to_contain_text("cannot play “broken.webm”")
+    expect(live).to_have_attribute("data-kind", "")
