@@ -39,6 +39,20 @@ def checked():
 
 app"""
 TRACKS = """() => window.hvTracks.map(track => track.readyState)"""
+ON = "() => window.hvTracks.some(track => track.readyState === 'live')"
+OFF = "() => window.hvTracks.every(track => track.readyState === 'ended')"
+# What the browser says as another tab comes in front, or the page is left: looked at at once, as
+# nothing runs afterwards.
+HIDE = """() => {
+  Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+  document.dispatchEvent(new Event('visibilitychange'));
+  delete document.hidden;
+  return window.hvTracks.every(track => track.readyState === 'ended') ? 'off' : 'on';
+}"""
+LEAVE = """() => {
+  window.dispatchEvent(new PageTransitionEvent('pagehide'));
+  return window.hvTracks.every(track => track.readyState === 'ended') ? 'off' : 'on';
+}"""
 WATCH = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
 window.hvTracks = [];
 navigator.mediaDevices.getUserMedia = async (...args) => {
@@ -129,7 +143,7 @@ def test_a_camera_gives_what_python_gives_and_its_light_goes_out(
         lab.screenshot("live_camera_light")
         assert lab.axe(axe_source, '[data-hv="app"]') == []
         lab.theme("dark")
-        expect(live).to_have_attribute("data-style", "dark")
+        expect(live).to_have_attribute("data-colors", "dark")
         lab.screenshot("live_camera_dark")
         assert lab.axe(axe_source, '[data-hv="app"]') == []
         lab.theme("light")
@@ -142,20 +156,45 @@ def test_a_camera_gives_what_python_gives_and_its_light_goes_out(
         lab.expect_value("app.run.image is app.image and app.image.size", [320, 240])
         files = lab.value("len(app.export('frozen', what={'grids'}).files)")
         assert files == 2
-        # Another tab of JupyterLab in front, and a restart: off, too.
-        app.part("tab-live").click()
-        app.part("live-camera").click()
-        expect(live).to_have_attribute("data-kind", "camera")
+
+        def filming() -> None:
+            App(page, lab.output(0)).part("tab-live").click()
+            App(page, lab.output(0)).part("live-camera").click()
+            expect(App(page, lab.output(0)).part("live")).to_have_attribute("data-kind", "camera")
+            page.wait_for_function(ON)
+
+        # Off, too, with another tab of JupyterLab in front …
+        filming()
         lab.command("launcher:create")
-        page.wait_for_function("() => window.hvTracks.every(t => t.readyState === 'ended')")
+        page.wait_for_function(OFF)
         lab.command("application:activate-previous-tab")
-        app.part("live-camera").click()
-        expect(live).to_have_attribute("data-kind", "camera")
-        page.wait_for_function("() => window.hvTracks.some(t => t.readyState === 'live')")
-        lab.restart()
-        page.wait_for_function("() => window.hvTracks.every(t => t.readyState === 'ended')")
-        # jupyter_server fails to end a kernel that was restarted and has run nothing since.
+        # … another panel of the app, a browser's tab in the background, a page that goes away …
+        filming()
+        app.part("tab-gallery").click()
+        page.wait_for_function(OFF)
+        filming()
+        assert page.evaluate(HIDE) == "off"
+        expect(app.part("live-note")).to_contain_text("The camera was switched off")
+        filming()
+        assert page.evaluate(LEAVE) == "off"
+        # … the app closed, the cell run again, the kernel restarted, the cell deleted.
+        filming()
+        lab.python("app.close()")
+        page.wait_for_function(OFF)
         lab.run_cell(0)
+        App(page, lab.output(0)).wait_ready()
+        filming()
+        lab.run_cell(0)
+        page.wait_for_function(OFF)
+        App(page, lab.output(0)).wait_ready()
+        filming()
+        lab.restart()
+        page.wait_for_function(OFF)
+        lab.run_cell(0)
+        App(page, lab.output(0)).wait_ready()
+        filming()
+        lab.command("notebook:delete-cell")
+        page.wait_for_function(OFF)
 
 
 def test_without_permission_one_sentence_and_an_animation_is_stepped_by_keys(
@@ -194,7 +233,7 @@ FILM = Path(__file__).with_name("film.webm")
 
 
 def test_a_video_is_played_and_stepped_and_its_frame_frozen(
-    open_app: Callable[..., tuple[Lab, App]], axe_source: str
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path, axe_source: str
 ) -> None:
     lab, app = open_app(READY)
     page, live, where = lab.page, app.part("live"), app.part("live-number")
@@ -248,3 +287,10 @@ def test_a_video_is_played_and_stepped_and_its_frame_frozen(
     total = "float(app.run.select('0').tensor.double().sum())"
     assert lab.value(total) == values[7]
     assert lab.value("len(app.export('frozen', what={'grids'}).files)") == 2
+    # No video at all: said.
+    broken = tmp_path / "broken.webm"
+    broken.write_bytes(b"no video")
+    app.part("tab-live").click()
+    app.part("live-file").set_input_files(broken)
+    expect(app.part("live-note")).to_contain_text("cannot play “broken.webm”")
+    expect(live).to_have_attribute("data-kind", "")
