@@ -67,6 +67,14 @@ def fresh(name: str = "vgg16", change: Callable[[Tensor], Tensor] | None = None)
     return model
 
 
+def with_head(model: nn.Module) -> nn.Module:
+    """ViT's classifier starts at 0, where no gradient is; the same numbers each time."""
+    head = getattr(getattr(model, "heads", None), "head", None)
+    if head is not None:
+        torch.nn.init.normal_(head.weight, 0, 0.02, torch.Generator().manual_seed(0))
+    return model
+
+
 def x() -> Tensor:
     return prepared(IMAGE[0])
 

@@ -32,6 +32,7 @@ from benchmarks.feature_cases import (
     pixels,
     same,
     truth,
+    with_head,
     words,
     x,
     zeroed,
@@ -224,7 +225,11 @@ def widget(tool: Tool) -> Answer:
         return "yes", tool.notes["widget"]
     if used:
         return "not tried", f"{used[0].name} names a widget library"
-    needs = () if tool.package == "hookviz" else importlib.metadata.requires(tool.package) or ()
+    needs = (
+        ()
+        if tool.package == "hookviz"
+        else importlib.metadata.requires(tool.distribution or tool.package) or ()
+    )
     web = {w for need in needs for w in WEB if w in need}
     demo = f"no widget; an extra brings {', '.join(sorted(web))} for a demo page" if web else ""
     if tool.package == "captum" and importlib.util.find_spec("captum.insights") is not None:
@@ -234,7 +239,7 @@ def widget(tool: Tool) -> Answer:
 
 def command(tool: Tool, folder: Path) -> Answer:
     try:
-        points = importlib.metadata.distribution(tool.package).entry_points
+        points = importlib.metadata.distribution(tool.distribution or tool.package).entry_points
         scripts = [(p.name, p.value) for p in points if p.group == "console_scripts"]
     except importlib.metadata.PackageNotFoundError:  # hookviz from its checkout
         project = tomllib.loads(Path("pyproject.toml").read_text("utf8"))["project"]
@@ -290,22 +295,77 @@ def across(tool: Tool) -> Answer:
 
 
 def gradcam(tool: Tool) -> Answer:
-    """Grad-CAM of the convolution, not of the in-place ReLU behind it; up to its scale."""
-    model, kept = fresh(), []
+    """Grad-CAM of the convolution, not of the in-place ReLU behind it."""
+    found = tool.gradcam(fresh(), x(), LAYER)
+    if _is_grad_cam(found, fresh(), LAYER, x()):
+        return "yes", ""
+    return "no", "it is that of the ReLU behind the layer, or mixed"
+
+
+def frozen(tool: Tool) -> Answer:
+    """The same of a network whose parameters learn nothing, of an image that needs no gradient."""
+    try:
+        found = tool.gradcam(fresh().requires_grad_(requires_grad=False), x(), "features.1")
+    except Exception as error:
+        return "no", f"raises {type(error).__name__}"
+    return ("yes" if _is_grad_cam(found, fresh(), "features.1", x()) else "no"), ""
+
+
+def tokens(tool: Tool) -> Answer:
+    """That of a block of ViT-B/16, by patches, without a function of the user's own."""
+    layer, image = "encoder.layers.encoder_layer_9", nn.functional.interpolate(x(), (224, 224))
+    try:
+        found = tool.gradcam(with_head(fresh("vit_b_16")), image, layer)
+    except Exception as error:
+        return "no", f"raises {type(error).__name__}"
+    if _is_grad_cam(found, with_head(fresh("vit_b_16")), layer, image):
+        return "yes", ""
+    return "no", f"gives {' × '.join(map(str, torch.as_tensor(found).squeeze().shape))}"
+
+
+def _is_grad_cam(found: object, model: nn.Module, layer: str, image: Tensor) -> bool:
+    """Whether it is the Grad-CAM of a layer's output for class 0; up to its scale and size."""
+    kept: list[Tensor] = []
 
     def hook(_module: nn.Module, _args: object, output: Tensor) -> Tensor:
         kept.append(output.clone())
         return kept[-1].clone()
 
-    handle = model.get_submodule(LAYER).register_forward_hook(hook)
-    (gradient,) = torch.autograd.grad(model(x())[0, 0], kept)
+    handle = model.get_submodule(layer).register_forward_hook(hook)
+    (gradient,) = torch.autograd.grad(model(image)[0, 0], kept)
     handle.remove()
-    expected = (gradient.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu().squeeze().detach()
-    found = torch.as_tensor(tool.gradcam(fresh(), x(), LAYER)).detach().squeeze().to(expected)
-    assert found.shape == expected.shape
-    ends = [(m - m.min()) / (m.max() - m.min()) for m in (found, expected)]
-    good = bool(torch.allclose(*ends, atol=1e-4))
-    return ("yes", "") if good else ("no", "it is that of the ReLU behind the layer, or mixed")
+    output = kept[0]
+    if output.dim() == 3:  # the class token, then the patches in rows
+        output, gradient = (
+            t[:, 1:].transpose(1, 2).reshape(1, -1, 14, 14) for t in (output, gradient)
+        )
+    expected = (gradient.mean((2, 3), keepdim=True) * output).sum(1, keepdim=True).relu().detach()
+    given = torch.as_tensor(found).detach().squeeze().to(expected)
+    if given.dim() != 2:
+        return False
+    if given.shape != expected.shape[2:]:  # some bring it to the size of the input by themselves
+        expected = nn.functional.interpolate(expected, given.shape, mode="bilinear")
+    ends = [(m - m.min()) / (m.max() - m.min()) for m in (given, expected[0, 0])]
+    return bool((ends[0] - ends[1]).abs().mean() < 0.01)
+
+
+def ranked(tool: Tool) -> Answer:
+    """How far class 0 moves without each of eight channels, with all the others as they are."""
+    layer, channels = "features.28", list(range(8))
+    model, wanted = fresh(), []
+    with torch.no_grad():
+        before = model(x())[0, 0]
+        for channel in channels:
+            handle = model.get_submodule(layer).register_forward_hook(
+                lambda _m, _a, y, c=channel: y.index_fill(1, torch.tensor([c]), 0.0)
+            )
+            wanted.append(model(x())[0, 0] - before)
+            handle.remove()
+    expected = torch.stack(wanted)
+    found = tool.ranked(fresh(), x(), layer, channels).to(expected).detach()
+    good = bool((found - expected).abs().max() <= 1e-2 * expected.abs().max())
+    note = tool.notes.get("ranked", "")
+    return ("no" if not good else "partly" if note else "yes"), note
 
 
 def attention(tool: Tool) -> Answer:
@@ -318,7 +378,7 @@ def attention(tool: Tool) -> Answer:
     found, output = tool.attention(model, image, "encoder.layers.encoder_layer_11.self_attention")
     rows = bool(torch.allclose(found.sum(-1), torch.ones(()), atol=1e-5))
     good = tuple(found.shape) == (1, 12, 197, 197) and rows and torch.equal(output, bare)
-    return ("yes" if good else "no"), ""
+    return ("yes", "") if good else ("no", tool.notes.get("attention", ""))
 
 
 def looks_for(tool: Tool) -> Answer:

@@ -1,4 +1,4 @@
-"""More tools of `benchmarks.features`: captum, torchcam, torchextractor.
+"""More tools of `benchmarks.features`: captum, torchcam, grad-cam, torchextractor.
 
 In: a model, a layer, an input. Out: what the tool hands out. Must not know: what counts as right.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -89,6 +90,16 @@ class Captum(Tool):
         found = LayerGradCam(model, model.get_submodule(layer))
         return found.attribute(x, target=0, relu_attributions=True)  # type: ignore[no-any-return]
 
+    def ranked(self, model: nn.Module, x: Tensor, layer: str, channels: list[int]) -> Tensor:
+        from captum.attr import LayerFeatureAblation
+
+        count = model.get_submodule(layer).out_channels
+        mask = torch.full((1, count, 1, 1), len(channels))  # one more group for all the others
+        mask[0, channels, 0, 0] = torch.arange(len(channels))
+        ablation = LayerFeatureAblation(model, model.get_submodule(layer))
+        found = ablation.attribute(x, target=0, layer_mask=mask)  # before − after, at every place
+        return -found[0, channels, 0, 0]
+
 
 class Torchcam(Tool):
     package = "torchcam"
@@ -169,6 +180,63 @@ class Torchcam(Tool):
 
         with GradCAM(model, "features.28") as cam:
             assert cam(0, model(x))[0].ndim == 3
+        return "CAMs are its job; Grad-CAM was run"
+
+
+class GradCam(Tool):
+    package = "pytorch_grad_cam"
+    distribution = "grad-cam"
+    notes: ClassVar[dict[str, str]] = {
+        "several": "a predicate over modules: `find_layer_predicate_recursive`",
+        "stop": "a CAM needs the output",
+        "names": "takes modules, not names",
+    }
+    not_its_job: ClassVar[dict[str, str]] = {
+        "values": "what it keeps for a CAM was overwritten by the ReLU",
+        "calls": "it keeps one map a layer, for a CAM",
+        "gradient": "what it keeps for a CAM is no public result",
+        "stop": notes["stop"],
+        "names": notes["names"],
+        "picture": "`show_cam_on_image` draws a CAM, not the maps",
+        "scale": "`show_cam_on_image` draws a CAM, not the maps",
+    }
+
+    def outputs(self, model: nn.Module, x: Tensor, layer: str) -> list[Any]:
+        from pytorch_grad_cam import GradCAM
+
+        with GradCAM(model, [model.get_submodule(layer)]) as cam:
+            cam.activations_and_grads(x)
+            return list(cam.activations_and_grads.activations)
+
+    def everything(self, model: nn.Module, x: Tensor) -> list[Any]:
+        return [self.outputs(model, x, name)[0] for name, _ in model.named_children()]
+
+    def gradcam(self, model: nn.Module, x: Tensor, layer: str) -> Any:
+        from pytorch_grad_cam import GradCAM
+        from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+
+        with GradCAM(model, [model.get_submodule(layer)]) as cam:
+            return cam(x, [ClassifierOutputTarget(0)])
+
+    def picture(self, model: nn.Module, image: Path) -> Any:
+        from pytorch_grad_cam.utils.image import show_cam_on_image
+
+        photo = np.asarray(Image.open(image).convert("RGB"), np.float32) / 255
+        found = self.gradcam(model, prepared(image), "features.0")[0]
+        return Image.fromarray(show_cam_on_image(photo, found, use_rgb=True))
+
+    def nonfinite(self, model: nn.Module, x: Tensor) -> str:
+        assert not np.isfinite(self.gradcam(model, x, "features.0")).any()  # and not a word
+        return ""
+
+    def several(self, model: nn.Module, x: Tensor) -> tuple[int, str]:
+        from pytorch_grad_cam.utils.find_layers import find_layer_predicate_recursive
+
+        found = find_layer_predicate_recursive(model, lambda m: isinstance(m, nn.Conv2d))
+        return len(list(found)), "partly"
+
+    def attribution(self, model: nn.Module, x: Tensor) -> str:
+        assert self.gradcam(model, x, "features.28").ndim == 3
         return "CAMs are its job; Grad-CAM was run"
 
 

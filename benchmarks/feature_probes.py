@@ -21,6 +21,7 @@ IMAGE: list[Path] = []  # the picture that is shown, once `benchmarks.features` 
 
 class Tool:
     package = ""
+    distribution = ""  # where it has another name
     notes: ClassVar[dict[str, str]] = {}
     not_its_job: ClassVar[dict[str, str]] = {}
 
@@ -91,6 +92,14 @@ class Hookviz(Tool):
         image = x[0].sigmoid()
         found = hookviz.explain(model, image, layer, target=0, preprocess=lambda _image: x[0])
         return found.map()
+
+    def ranked(self, model: nn.Module, x: Tensor, layer: str, channels: list[int]) -> Tensor:
+        import hookviz
+
+        found = hookviz.sweep(
+            model, x[0].sigmoid(), layer, target=0, channels=channels, preprocess=lambda _: x[0]
+        )
+        return found.effects
 
     def attention(self, model: nn.Module, x: Tensor, layer: str) -> tuple[Tensor, Tensor]:
         import hookviz
@@ -167,6 +176,8 @@ class Torchlens(Tool):
         "picture": "`torchlens.viz.channel_grid(64)`",
         "command": "an inspector of saved traces (`.tlspec`)",
         "graph": "HTML; `draw()` needs Graphviz, which was not there",
+        "ranked": "`torchlens.sweep` over replacement tensors that are made by hand",
+        "attention": "it records ViT's fast path as one operation, without the probabilities",
     }
 
     def trace(self, model: nn.Module, x: Tensor, **options: Any) -> Any:
@@ -234,6 +245,29 @@ class Torchlens(Tool):
 
         assert saliency(model, x, target=0) is not None
         return "saliency, integrated gradients, Grad-CAM … on inputs and layers; saliency was run"
+
+    def gradcam(self, model: nn.Module, x: Tensor, layer: str) -> Tensor:
+        from torchlens.attribution import grad_cam
+
+        # Brought to the size of the input, which is that of the layer's maps here.
+        return grad_cam(model, x, target=0, layer=layer, overlay=False).values  # type: ignore[no-any-return]
+
+    def ranked(self, model: nn.Module, x: Tensor, layer: str, channels: list[int]) -> Tensor:
+        import torchlens as tl
+
+        log = self.trace(model, x)
+        before, score = log[layer].out, log[log.output_layers[0]].out[0, 0]
+        values = [before.index_fill(1, torch.tensor([c]), 0.0) for c in channels]
+        bundle = tl.sweep(model, x, at=tl.module(layer), values=values)
+        logs = [bundle[name] for name in bundle.names]
+        return torch.stack([one[one.output_layers[0]].out[0, 0] - score for one in logs])
+
+    def attention(self, model: nn.Module, x: Tensor, layer: str) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            log = self.trace(model, x)
+        there = [op.out for op in log.layer_list if op.has_saved_activation]
+        square = [t for t in there if isinstance(t, Tensor) and t.shape[-2:] == (197, 197)]
+        return (square or [torch.zeros(())])[-1], log[log.output_layers[0]].out
 
 
 class Nnsight(Tool):

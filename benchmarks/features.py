@@ -1,6 +1,6 @@
 """What hookviz and its peers can do, each cell found by trying.
 
-    python -m benchmarks.features [--tools hookviz,torchlens]
+    python -m benchmarks.features [--tools hookviz,torchlens] [--rows grad-cam]
 
 Every tool is asked for the same things on the same torchvision models (random weights, CPU, no
 downloads) in the words of its own documentation (`feature_probes`, `feature_peers`,
@@ -34,10 +34,12 @@ from PIL import Image
 from benchmarks import feature_judges as judges
 from benchmarks.feature_drawers import Featlens, MapExtrackt
 from benchmarks.feature_judges import Answer
-from benchmarks.feature_peers import Captum, Torchcam, Torchextractor
+from benchmarks.feature_peers import Captum, GradCam, Torchcam, Torchextractor
 from benchmarks.feature_probes import IMAGE, Hookviz, Nnsight, Tool, Torchlens
 
-TOOLS = (Hookviz, Torchlens, Captum, Torchcam, Nnsight, Featlens, MapExtrackt, Torchextractor)
+TOOLS = (
+    Hookviz, Torchlens, Captum, GradCam, Torchcam, Nnsight, Featlens, MapExtrackt, Torchextractor,
+)  # fmt: skip
 
 REPLACES = r"replac|interven|ablat|edit|steer|patch(?!_size)"
 DRAWS = r"draw|plot|figure|render|visual|show|picture|image"
@@ -63,6 +65,9 @@ ROWS = (
     ("Draws the computation's graph", "graph", "graph", r"(?<!keep_)(?<!retain_)graph"),
     ("Attribution or CAM methods", "attribution", "attribution", ATTRIBUTES),
     ("Grad-CAM beside in-place ReLU", "gradcam", "gradcam", r"grad_?cam"),
+    ("Grad-CAM of a frozen network", "frozen", "gradcam", r"grad_?cam"),
+    ("Grad-CAM of a ViT's blocks as they are", "tokens", "gradcam", r"grad_?cam"),
+    ("Channels ranked by ablation", "ranked", "ranked", r"ablat|sweep"),
     ("Attention of each head, output kept", "attention", "attention", r"attention|attn"),
     ("Picture of what a channel looks for", "looks_for", "looks_for", r"optvis|dream|feature_vis"),
     ("ViT attention rollout", "rollout", "rollout", r"rollout"),
@@ -72,12 +77,18 @@ ROWS = (
 )  # fmt: skip
 KNOWN = {  # what a search finds that is no such API: read in the source of these versions
     ("captum", "remote"): "`RemoteLLMAttribution` is for language models",
+    ("featlens", "attention"): "`attention` gives the rollout, not the heads",
     ("featlens", "attribution"): "its `saliency` is the size of the activations",
     ("hookviz", "across"): Hookviz.notes["across"],
+    ("pytorch_grad_cam", "ranked"): "`AblationCAM` hands out a map; the drops stay inside",
+    ("pytorch_grad_cam", "inputs"): "its hook is given the input and drops it",
+    ("pytorch_grad_cam", "replaced"): "`AblationLayer` serves `AblationCAM` alone",
+    ("pytorch_grad_cam", "across"): "`KPCA_CAM` is a CAM of one image",
     ("MapExtrackt", "inputs"): "its hook is given the input and drops it",
     ("nnsight", "picture"): "`image_processor` is Hugging Face's",
     ("nnsight", "scale"): "`image_processor` is Hugging Face's",
     ("nnsight", "origin"): "`image_processor` is Hugging Face's",
+    ("torchcam", "attention"): "`LeGrad` keeps them for its map",
     ("torchcam", "inputs"): "its hook is given the input and drops it",
     ("torchcam", "replaced"): "`patch_count` counts a ViT's patches",
     ("torchlens", "across"): "`stats.PCA` gives numbers over many inputs, no picture",
@@ -132,7 +143,9 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m benchmarks.features", description=__doc__.split("\n")[0]
     )
     parser.add_argument("--tools", default=",".join(t.package for t in TOOLS))
-    wanted = parser.parse_args(argv).tools.split(",")
+    parser.add_argument("--rows", default="", help="a regular expression; those that it finds")
+    given = parser.parse_args(argv)
+    wanted = given.tools.split(",")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     tools = []
@@ -151,6 +164,8 @@ def main(argv: list[str] | None = None) -> int:
             IMAGE.append(Path(folder) / f"noise{seed}.png")
             Image.fromarray(noise).save(IMAGE[-1])
         for row, judge, method, pattern in ROWS:
+            if not re.search(given.rows, row, re.IGNORECASE):
+                continue
             cells = []
             for tool in tools:
                 try:
@@ -164,7 +179,7 @@ def main(argv: list[str] | None = None) -> int:
                 cells.append(bold + mark)
             lines.append(f"| {row} | {' | '.join(cells)} |")
             print(lines[-1], file=sys.stderr, flush=True)
-    heads = [f"{t.package} {version(t.package)}" for t in tools]
+    heads = [f"{t.package} {version(t.distribution or t.package)}" for t in tools]
     print(f"torch {torch.__version__}, VGG16 and ResNet-18 with random weights, 64×64, CPU\n")
     print(f"| | {' | '.join(heads)} |")
     print(f"|---|{'---|' * len(heads)}")

@@ -125,15 +125,21 @@ class LateStart:
         self._before: dict[nn.Module, list[_Step]] = {}
         self._under_way: list[_Call] = []
         self._counts: dict[nn.Module, int] = {}
+        self._refused = False
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """In this block one forward of the model runs, for one image, and is recorded."""
-        self._before, self._counts = {}, {}
+        """In this block one forward of the model runs, for one image, and is recorded.
+
+        What it gives is handed on as it is; where a copy of that cannot be had, nothing is kept.
+        """
+        self._before, self._counts, self._refused = {}, {}, False
         try:
             with self._instead(self._record):
                 yield
         finally:
+            if self._refused:
+                self._before = {}
             for step in chain(*self._before.values()):
                 step.given = []
 
@@ -189,7 +195,13 @@ class LateStart:
         finally:
             self._under_way.pop()
         self._look(self._under_way, inside=True)
-        copy = change_leaves(output, lambda _, tensor: tensor.detach().clone())
+        if self._refused:
+            return output
+        try:
+            copy = change_leaves(output, lambda _, tensor: tensor.detach().clone())
+        except Exception:  # noqa: BLE001 - objects of the model's own, or too little memory
+            self._refused = True
+            return output
         given = [tensor for _, tensor in leaves(output)]
         step = _Step(module, copy, given, [_version(tensor) for tensor in given])
         call = self._counts[module] = self._counts.get(module, 0) + 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ class KeptMaps:
                 Activation(**fields, tensor=torch.from_numpy(values), axes=axes),
                 FigureFacts(**figure),
             )
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise MonitorError(f"The values {str(path)!r} cannot be read: {error}.") from error
 
 

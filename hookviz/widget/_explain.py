@@ -194,7 +194,6 @@ class ExplainImage(Panel):
             return
         wanted = " ".join(target.split())
         layers = list(app.tree.selected) if method.of_layers else None
-        how = app.image_input.preprocessing
 
         def make(
             model: LoadedModel, image: Picture, progress: Progress | None, cancelled: Cancelled
@@ -205,7 +204,7 @@ class ExplainImage(Panel):
                 layers,
                 target=None if wanted in ("", _LIKELIEST) else wanted,
                 method=method.name,
-                preprocess=how,
+                preprocess=app.image_input.preprocessing,
                 progress=progress,
                 cancelled=cancelled,
                 **settings,
@@ -222,9 +221,12 @@ class ExplainImage(Panel):
         def work(progress: Progress, cancelled: Cancelled) -> str:
             found = make(model, image, progress, cancelled)
             with app.lock:
-                if app.model is model:
+                is_here = app.model is model
+                if is_here:
                     self._make = make
                     self._take(found)
+            if is_here:
+                self._show()
             if isinstance(found, Explanation):
                 return f"{title} took {found.seconds:.1f} s."
             layers = f"{len(found.records)} layer{'s' * (len(found.records) > 1)}"
@@ -233,7 +235,7 @@ class ExplainImage(Panel):
         return self.compute(title, unit, work, field="target")
 
     def _take(self, found: Explanation | Attends) -> None:
-        """Shows what was found."""
+        """Makes what was found what is shown."""
         if isinstance(found, Attends):
             before, self._attends, self._explanation = self._attends, found, None
             if before is not None:
@@ -242,6 +244,9 @@ class ExplainImage(Panel):
                 found.heads = "each"
         else:
             self._explanation, self._attends = found, None
+
+    def _show(self) -> None:
+        """Sends the pictures; the lock is not held, as live frames would wait for it."""
         self._send_photo()
         self._paint()
 
@@ -301,7 +306,8 @@ class ExplainImage(Panel):
                 return
             self._followed, self.alert = run.image, {}
             self._take(found)
-            self._rest = min(_LONGEST_REST, time.monotonic() - begin)
+        self._show()
+        self._rest = min(_LONGEST_REST, time.monotonic() - begin)
 
     def _twin_of(self, model: LoadedModel) -> LoadedModel:
         """The model over again, with the same weights: what is done to it disturbs no frame.
@@ -331,15 +337,14 @@ class ExplainImage(Panel):
 
     def _attend(self) -> None:
         """Runs the model for the attention of the ticked layers and of all in them."""
-        layers = list(self.app.tree.selected)
-        how, edits = self.app.image_input.preprocessing, self.app.edits
+        app, layers = self.app, list(self.app.tree.selected)
 
         def make(
             model: LoadedModel, image: Picture, _progress: Progress | None, cancelled: Cancelled
         ) -> Attends:
             run = run_model(
-                model, image, layers, preprocess=how, edits=edits, attention=True,
-                cancelled=cancelled,
+                model, image, layers, preprocess=app.image_input.preprocessing, edits=app.edits,
+                attention=True, cancelled=cancelled,
             )  # fmt: skip
             return Attends(
                 replace(run, activations=tuple(a for a in run.activations if a.kind == "attention"))

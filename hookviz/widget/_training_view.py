@@ -19,6 +19,7 @@ from hookviz.widget._worker import Cancelled, Worker
 _PACE = 2.0  # seconds between two looks at a training that runs
 _CURVES_DPI = 120.0
 _MOST_SAID = 5  # alerts that are shown, the newest ones
+_WIDEST_MAPS = 720  # pixels of the page, so that the slider and all maps are seen together
 _STRIP = 8  # steps of a channel side by side
 
 
@@ -188,11 +189,12 @@ class TrainingView(Part):
             self._worker.later(part, partial(self._drawn_now, part, draw))
 
     def _drawn_now(self, part: str, draw: Any, _cancelled: Cancelled) -> None:
+        style = self._look["style"]
         try:
             png, facts = draw()
         except HookvizError as error:
             png, facts = b"", {"text": str(error)}
-        self.send({"type": "picture", "part": part, **facts}, buffers=[png])
+        self.send({"type": "picture", "part": part, "style": style, **facts}, buffers=[png])
 
     def _curves(self) -> tuple[bytes, dict[str, Any]]:
         with self.lock:
@@ -213,7 +215,7 @@ class TrainingView(Part):
         if over is None:
             return b"", {}
         try:
-            drawing = over.drawing(step, self._options())
+            drawing = over.drawing(step, self._options(_WIDEST_MAPS))
         except MonitorError:  # no values were kept
             picture = next(one for one in ones if one.step == step)
             return self.history.png_bytes(picture), {"alt": f"{_key(picture)} after {step} steps"}
@@ -234,9 +236,13 @@ class TrainingView(Part):
             "alt": f"Channel {channel} after {len(drawing.channels)} {steps}. {drawing.scale}"
         }
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, most: float = 4000) -> dict[str, Any]:
         look = self._look
-        return {"width": look["width"], "dpi": 100.0 * look["ratio"], "style": look["style"]}
+        return {
+            "width": int(min(look["width"], most * look["ratio"])),
+            "dpi": 100.0 * look["ratio"],
+            "style": look["style"],
+        }
 
     def _ones(self) -> list[PictureAt]:
         return [p for p in list(self.history.pictures) if _key(p) == self.drawn]

@@ -327,3 +327,13 @@ def test_a_comparison_takes_each_twice(drawn: dict[str, Path]) -> None:
     assert (result.exit_code, result.stdout) == (0, "identical, pixel for pixel\n")
     turned = ("--weights", "none", "--weights", drawn["other"], "--image", "coffee.png")
     assert hookviz("reproduce", drawn["two"], *turned).exit_code == 1
+
+
+def test_an_explanation_takes_weights_too(drawn: dict[str, Path], tmp_path: Path) -> None:
+    asked = ("explain", "coffee.png", "--model", "squeezenet1_1", "--weights", drawn["other"])
+    result = hookviz(*asked, "--device", "cpu", "-l", "features.12", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    png = next(one for one in tmp_path.rglob("*.png") if "features.12" in one.name)
+    assert hookviz("reproduce", png).exit_code == 2
+    given = hookviz("reproduce", png, "--weights", drawn["other"])
+    assert (given.exit_code, given.stdout) == (0, "identical, pixel for pixel\n")

@@ -162,6 +162,35 @@ def test_another_order_and_a_layer_that_did_not_run_are_refused():
     assert "forward" not in net.a.__dict__ | net.b.__dict__
 
 
+class Only:
+    """One of a kind: it refuses to be copied."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __copy__(self) -> Only:
+        raise TypeError("there is only one")
+
+
+class Unusual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.wrap = type("Wrap", (nn.Module,), {"forward": lambda _, x: Only(x)})()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.wrap(self.one(x)).tensor)
+
+
+def test_what_cannot_be_copied_leaves_the_recorded_forward_as_it_is():
+    net, x = Unusual(), torch.ones(1, 2)
+    late, plain = LateStart(net, {"two": 1}), net(x)
+    with late.recorded():
+        assert torch.equal(net(x), plain)
+    with pytest.raises(CaptureError, match="No forward"), late.started("two", 1):
+        pass
+
+
 def test_other_threads_and_copies_run_whole_and_a_forward_of_ones_own_comes_back():
     net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     own = lambda x: x * 3  # noqa: E731

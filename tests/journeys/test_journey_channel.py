@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from journey_app import App, steady_box
+from journey_app import App, soon, steady_box
 from journey_lab import Lab
 from playwright.sync_api import Locator, expect
 
@@ -149,6 +149,22 @@ def test_a_channel_by_mouse(open_app: Callable[..., tuple[Lab, App]], axe_source
     app.part("channel-replace").click()
     expect(app.part("channel-sent")).to_contain_text("replaced")
 
+    # A picture grows until it is cancelled, and stays.
+    app.part("channel-size").fill("32")
+    app.part("channel-steps").fill("4000")
+    app.part("channel-looks").click()
+    picture = app.part("channel-looks-picture")
+    expect(picture).to_be_visible()
+    before = picture.get_attribute("src")
+    expect(picture).not_to_have_attribute("src", before or "")
+    app.part("channel-looks-cancel").click()
+    expect(app.part("channel-looks-done")).to_contain_text("(cancelled)")
+    expect(app.part("channel-looks-values")).to_contain_text("under small moves")
+    expect(picture).to_be_in_viewport()
+    lab.screenshot("channel_looks_cancelled")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    app.wait_idle()
+
     # The next image beside the earlier one, and back among the maps.
     app.sample("coffee")
     expect(app.part("channel").locator(".hv-badge").filter(visible=True)).to_have_text("stale")
@@ -215,11 +231,13 @@ def test_a_channel_by_keyboard_alone(
             lab.theme(theme)  # type: ignore[arg-type]
             for width, height in ((1280, 720), (650, 900)):
                 page.set_viewport_size({"width": width, "height": height})
-                page.wait_for_timeout(600)
+                steady_box(large)
                 lab.screenshot(f"channel_{theme}_{width}")
                 assert lab.axe(axe_source, '[data-hv="app"]') == []
                 # Nothing is wider than its place.
-                assert app.part("channel").evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+                soon(
+                    lambda: app.part("channel").evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+                )
         finally:
             page.set_viewport_size({"width": 1440, "height": 1000})
             lab.theme("light")
@@ -234,6 +252,26 @@ def test_a_channel_by_keyboard_alone(
     press("Enter")
     y, x = (app.part("channel-place").nth(1).get_attribute("data-place") or "").split()
     lab.expect_value("[app.pin['y'], app.pin['x']]", [int(y), int(x)])
+    # What it looks for, as Python gives it.
+    app.tab_to(app.part("channel-size"))
+    page.keyboard.type("32")
+    press("Tab")
+    press("Control+a")
+    page.keyboard.type("3")
+    press("Enter")
+    expect(app.part("channel-looks-done")).to_contain_text("3 steps, 32 × 32 pixels, seed 0")
+    layer = f"app.model, 'features.28', {channel + 1}"
+    lab.python(f"made = hookviz.feature_visualization({layer}, size=32, steps=3)")
+    lab.expect_value(
+        "f'{made.activation:.4g}'.replace('-', '−')",
+        app.part("channel-looks-values").locator("td").first.inner_text(),
+    )
+    try:
+        lab.theme("dark")
+        lab.screenshot("channel_looks_dark")
+        assert lab.axe(axe_source, '[data-hv="app"]') == []
+    finally:
+        lab.theme("light")
     app.tab_to(app.part("channel-input").first)
     press("Enter")
     expect(app.part("channel-title")).to_have_text("features.26 Conv2d")

@@ -21,6 +21,10 @@ app = hookviz.explore("vgg16", photo, ["features.0", "features.28"], device="cpu
 app"""
 
 
+# As long as the page blinks once, by its own clock: what is to stay has had its time to change.
+ONE_BLINK = "() => new Promise(resolve => setTimeout(resolve, 850))"
+
+
 def cells(app: App) -> tuple[list[dict[str, Any]], list[int]]:
     """Where the tiles stand on the canvas, and their (width, height), in its pixels."""
     canvas = app.part("compare-maps")
@@ -107,7 +111,7 @@ def test_compare_two_photos_by_mouse(
     app.part("compare-play").click()
     expect(app.part("compare-play")).to_have_text("Play")
     now = app.part("compare-maps").get_attribute("data-parts")
-    lab.page.wait_for_timeout(1200)
+    lab.page.evaluate(ONE_BLINK)
     assert app.part("compare-maps").get_attribute("data-parts") == now
     app.part("compare-switch").click()
     expect(app.part("compare-maps")).not_to_have_attribute("data-parts", now or "")
@@ -198,14 +202,12 @@ def test_compare_by_keyboard_alone(open_app: Callable[..., tuple[Lab, App]]) -> 
         press(key)
     expect(readout).to_have_attribute("data-place", f"{places[1]['channel']} 7 7")
     press("Enter")
-    lab.page.wait_for_timeout(200)
     lab.expect_value("app._compare.pin['x']", 7)
     press("PageDown")
     expect(app.part("compare-maps")).not_to_have_attribute("data-version", version)
     assert cells(app)[0][0]["channel"] != places[0]["channel"]
     press("Escape")
     expect(app.part("compare-maps")).to_be_focused()
-    lab.page.wait_for_timeout(200)
     lab.expect_value("app._compare.pin", {})
 
 
@@ -219,7 +221,7 @@ def test_reduced_motion_leaves_blinking_to_the_hand(
         app.part("compare-mode-blink").click()
         expect(app.part("compare-play")).to_be_hidden()
         now = app.part("compare-maps").get_attribute("data-parts")
-        lab.page.wait_for_timeout(1200)
+        lab.page.evaluate(ONE_BLINK)
         assert app.part("compare-maps").get_attribute("data-parts") == now
         app.part("compare-switch").click()
         expect(app.part("compare-maps")).not_to_have_attribute("data-parts", now or "")
@@ -237,10 +239,10 @@ def test_the_maps_are_in_sight_however_wide_the_page(
         app.root.scroll_into_view_if_needed()
         app.part("compare").evaluate("el => el.scrollIntoView({block: 'start'})")
         expect(app.part("compare-maps")).to_be_in_viewport()
-        lab.page.wait_for_timeout(800)  # the width is told once it stays
-        lab.screenshot(f"compare_{width}")
         # Nothing is wider than its place.
         soon(lambda: app.part("compare").evaluate("e => e.scrollWidth <= e.clientWidth + 1"))
+        steady_box(app.part("compare-maps"))
+        lab.screenshot(f"compare_{width}")
         for layer in range(2):
             app.part("compare-layer").nth(layer).focus()
             expect(app.part("compare-layer").nth(layer)).to_be_in_viewport()

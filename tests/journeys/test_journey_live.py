@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,20 @@ def checked():
 
 app"""
 TRACKS = """() => window.hvTracks.map(track => track.readyState)"""
+ON = "() => window.hvTracks.some(track => track.readyState === 'live')"
+OFF = "() => window.hvTracks.every(track => track.readyState === 'ended')"
+# What the browser says as another tab comes in front, or the page is left: looked at at once, as
+# nothing runs afterwards.
+HIDE = """() => {
+  Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+  document.dispatchEvent(new Event('visibilitychange'));
+  delete document.hidden;
+  return window.hvTracks.every(track => track.readyState === 'ended') ? 'off' : 'on';
+}"""
+LEAVE = """() => {
+  window.dispatchEvent(new PageTransitionEvent('pagehide'));
+  return window.hvTracks.every(track => track.readyState === 'ended') ? 'off' : 'on';
+}"""
 WATCH = """const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
 window.hvTracks = [];
 navigator.mediaDevices.getUserMedia = async (...args) => {
@@ -129,7 +143,7 @@ def test_a_camera_gives_what_python_gives_and_its_light_goes_out(
         lab.screenshot("live_camera_light")
         assert lab.axe(axe_source, '[data-hv="app"]') == []
         lab.theme("dark")
-        expect(live).to_have_attribute("data-style", "dark")
+        expect(live).to_have_attribute("data-colors", "dark")
         lab.screenshot("live_camera_dark")
         assert lab.axe(axe_source, '[data-hv="app"]') == []
         lab.theme("light")
@@ -142,20 +156,45 @@ def test_a_camera_gives_what_python_gives_and_its_light_goes_out(
         lab.expect_value("app.run.image is app.image and app.image.size", [320, 240])
         files = lab.value("len(app.export('frozen', what={'grids'}).files)")
         assert files == 2
-        # Another tab of JupyterLab in front, and a restart: off, too.
-        app.part("tab-live").click()
-        app.part("live-camera").click()
-        expect(live).to_have_attribute("data-kind", "camera")
+
+        def filming() -> None:
+            App(page, lab.output(0)).part("tab-live").click()
+            App(page, lab.output(0)).part("live-camera").click()
+            expect(App(page, lab.output(0)).part("live")).to_have_attribute("data-kind", "camera")
+            page.wait_for_function(ON)
+
+        # Off, too, with another tab of JupyterLab in front …
+        filming()
         lab.command("launcher:create")
-        page.wait_for_function("() => window.hvTracks.every(t => t.readyState === 'ended')")
+        page.wait_for_function(OFF)
         lab.command("application:activate-previous-tab")
-        app.part("live-camera").click()
-        expect(live).to_have_attribute("data-kind", "camera")
-        page.wait_for_function("() => window.hvTracks.some(t => t.readyState === 'live')")
-        lab.restart()
-        page.wait_for_function("() => window.hvTracks.every(t => t.readyState === 'ended')")
-        # jupyter_server fails to end a kernel that was restarted and has run nothing since.
+        # … another panel of the app, a browser's tab in the background, a page that goes away …
+        filming()
+        app.part("tab-gallery").click()
+        page.wait_for_function(OFF)
+        filming()
+        assert page.evaluate(HIDE) == "off"
+        expect(app.part("live-note")).to_contain_text("The camera was switched off")
+        filming()
+        assert page.evaluate(LEAVE) == "off"
+        # … the app closed, the cell run again, the kernel restarted, the cell deleted.
+        filming()
+        lab.python("app.close()")
+        page.wait_for_function(OFF)
         lab.run_cell(0)
+        App(page, lab.output(0)).wait_ready()
+        filming()
+        lab.run_cell(0)
+        page.wait_for_function(OFF)
+        App(page, lab.output(0)).wait_ready()
+        filming()
+        lab.restart()
+        page.wait_for_function(OFF)
+        lab.run_cell(0)
+        App(page, lab.output(0)).wait_ready()
+        filming()
+        lab.command("notebook:delete-cell")
+        page.wait_for_function(OFF)
 
 
 def test_without_permission_one_sentence_and_an_animation_is_stepped_by_keys(
@@ -187,3 +226,71 @@ def test_without_permission_one_sentence_and_an_animation_is_stepped_by_keys(
             assert (same, shown, code_of(bars)) == (True, number, number + 1)
         expect(app.root.locator(".hv-live-figure").first).to_be_visible()
         lab.screenshot("live_steps")
+
+
+FILM = Path(__file__).with_name("film.webm")
+"""60 frames of `picture(0)` to `picture(59)` without its square, 25 a second: VP9, by PyAV."""
+
+
+def test_a_video_is_played_and_stepped_and_its_frame_frozen(
+    open_app: Callable[..., tuple[Lab, App]], tmp_path: Path, axe_source: str
+) -> None:
+    lab, app = open_app(READY)
+    page, live, where = lab.page, app.part("live"), app.part("live-number")
+    lab.drop(app.part("image"), FILM)
+    expect(live).to_have_attribute("data-kind", "video")
+    expect(where).to_have_text("frame 0 of 60")
+    expect(live).to_have_attribute("data-number", "0")
+
+    def shown(number: int) -> float:
+        """The frame that Python ran, as its picture and as its number say; a sum of its values."""
+        expect(live).to_have_attribute("data-number", str(number))
+        same, found, bars = lab.value("checked()")
+        assert (same, found, code_of(bars)) == (True, number, number)
+        return float(lab.value("float(live.run.select('0').tensor.double().sum())"))
+
+    # By keys, by the slider, and twice to one frame.
+    slider = app.part("live-slider")
+    slider.focus()
+    values = {}
+    for key, number in ((".", 1), (".", 2), (".", 3), (",", 2), ("End", 59), ("Home", 0)):
+        page.keyboard.press(key)
+        values.setdefault(number, shown(number))
+        assert values[number] == shown(number)
+    for number in (31, 7, 2):
+        slider.fill(str(number))
+        assert values.setdefault(number, shown(number)) == shown(number)
+    assert len(set(values.values())) == len(values)
+    expect(app.root.locator(".hv-live-figure").first).to_be_visible()
+    lab.screenshot("live_video_light")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    # While it plays a frame's number is its own, too; at its end it stands.
+    slider.fill("0")
+    shown(0)
+    app.part("live-play").click()
+    for than in (0, 10):
+        page.wait_for_function(
+            "([el, than]) => Number(el.dataset.number) > than", arg=[live.element_handle(), than]
+        )
+        same, found, bars = lab.value("checked()")
+        assert (same, code_of(bars)) == (True, found)
+    expect(app.part("live-stats")).to_contain_text("frames a second")
+    expect(app.part("live-stats")).to_contain_text("dropped")
+    expect(app.part("live-play")).to_have_text("Play")
+    shown(59)
+    # Frozen, it is an image like any other.
+    slider.fill("7")
+    assert shown(7) == values[7]
+    app.part("live-freeze").click()
+    expect(app.card("0")).to_be_visible()
+    expect(app.part("image-caption")).to_contain_text("film.webm frame 7")
+    total = "float(app.run.select('0').tensor.double().sum())"
+    assert lab.value(total) == values[7]
+    assert lab.value("len(app.export('frozen', what={'grids'}).files)") == 2
+    # No video at all: said.
+    broken = tmp_path / "broken.webm"
+    broken.write_bytes(b"no video")
+    app.part("tab-live").click()
+    app.part("live-file").set_input_files(broken)
+    expect(app.part("live-note")).to_contain_text("cannot play “broken.webm”")
+    expect(live).to_have_attribute("data-kind", "")

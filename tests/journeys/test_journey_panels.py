@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from journey_app import App
+from journey_app import App, soon
 from journey_lab import Lab
 from playwright.sync_api import expect
 
@@ -68,62 +68,9 @@ def test_explain_by_keyboard_in_both_themes(
     lab.theme("dark")
     corner = """img => { const c = document.createElement("canvas").getContext("2d");
         c.drawImage(img, 0, 0); return c.getImageData(2, 2, 1, 1).data[0]; }"""
-    for _ in range(100):
-        if figures.first.is_visible() and figures.first.evaluate(corner) < 60:
-            break
-        lab.page.wait_for_timeout(100)
-    assert figures.first.evaluate(corner) < 60
+    soon(lambda: figures.first.is_visible() and figures.first.evaluate(corner) < 60)
     lab.screenshot("panel_explain_dark")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
-
-
-def test_what_if_by_keyboard_and_mouse_in_both_themes(
-    open_app: Callable[..., tuple[Lab, App]], axe_source: str
-) -> None:
-    lab, app = open_app(
-        "import hookviz, torch\n"
-        "from torchvision.models import resnet18\n"
-        "torch.manual_seed(0)\n"
-        'photo = hookviz.sample_image("chelsea.png")\n'
-        'app = hookviz.explore(resnet18(), photo, ["layer1"])\n'
-        "app"
-    )
-    expect(app.card("layer1")).to_be_visible()
-    app.part("tab-what if").focus()
-    lab.page.keyboard.press("Enter")
-    expect(app.part("what-if")).to_be_visible()
-    expect(app.part("whatif-layer")).to_have_value("layer1")
-    app.part("whatif-channels").focus()
-    lab.page.keyboard.type("0-31")
-    lab.page.keyboard.press("Enter")
-    expect(app.part("whatif-edits").locator("li")).to_have_count(1)
-    expect(app.part("whatif-effect")).to_contain_text("class", timeout=60_000)
-    rows = app.part("whatif-classes").locator("tbody tr")
-    assert rows.count() >= 5
-    first = app.part("whatif-effect").inner_text()
-    # A second edit, that scales; its slider by keyboard.
-    app.part("whatif-kind").select_option("scale")
-    app.part("whatif-layer").fill("layer2")
-    app.part("whatif-channels").fill("")
-    app.part("whatif-add").click()
-    expect(app.part("whatif-edits").locator("li")).to_have_count(2)
-    app.part("whatif-slider").focus()
-    lab.page.keyboard.press("Home")
-    expect(app.part("whatif-edits")).to_contain_text("by -2")
-    expect(app.part("whatif-effect")).not_to_have_text(first, timeout=60_000)
-    app.part("whatif-layer").fill("nonsense")
-    app.part("whatif-add").click()
-    expect(app.part("whatif-problem")).to_contain_text("nonsense")
-    app.part("whatif-layer").fill("layer4")
-    app.part("whatif-rank").click()
-    expect(app.part("whatif-ranking")).to_contain_text("of 512 channels", timeout=120_000)
-    lab.screenshot("panel_whatif")
-    assert lab.axe(axe_source, '[data-hv="app"]') == []
-    lab.theme("dark")
-    lab.screenshot("panel_whatif_dark")
-    assert lab.axe(axe_source, '[data-hv="app"]') == []
-    app.part("whatif-compare").click()
-    expect(app.part("compare-verdict")).to_be_visible(timeout=60_000)
 
 
 ATTENDING = """
@@ -149,6 +96,86 @@ app
 """
 
 
+def test_what_if_by_keyboard_and_mouse_in_both_themes(
+    open_app: Callable[..., tuple[Lab, App]], axe_source: str
+) -> None:
+    lab, app = open_app(ATTENDING)
+    expect(app.card("patches")).to_be_visible()
+    app.part("tab-what if").focus()
+    press = lab.page.keyboard.press
+    press("Enter")
+    expect(app.part("what-if")).to_be_visible()
+    # By keyboard: channels at a place of the layer that is proposed.
+    expect(app.part("whatif-layer")).to_have_value("patches")
+    expect(app.part("whatif-channels")).to_have_attribute("placeholder", "all (0–7)")
+    app.tab_to(app.part("whatif-channels"))
+    lab.page.keyboard.type("0-3")
+    press("Tab")
+    lab.page.keyboard.type("2, 5")
+    press("Enter")
+    edits = app.part("whatif-edits").locator("li")
+    expect(edits).to_have_count(1)
+    expect(edits.first).to_contain_text("at (2, 5)")
+    effect = app.part("whatif-effect")
+    expect(effect).to_contain_text("class")
+    expect(app.part("whatif-classes").locator("tbody tr")).to_have_count(3)
+    first = effect.inner_text()
+    # By mouse: a head of two, that scales, and what the layer gives for another photo.
+    app.part("whatif-place").fill("")
+    app.part("whatif-channels").fill("")
+    app.part("whatif-kind").select_option("scale")
+    app.part("whatif-layer").fill("block.self_attn")
+    expect(app.part("whatif-head")).to_have_count(2)
+    app.part("whatif-head").nth(1).click()
+    app.part("whatif-add").click()
+    expect(edits).to_have_count(2)
+    expect(edits.nth(1)).to_contain_text("head 1")
+    app.part("whatif-slider").focus()
+    press("Home")
+    expect(edits.nth(1)).to_contain_text("by -2")
+    expect(effect).not_to_have_text(first)
+    app.part("whatif-kind").select_option("other_image")
+    app.part("whatif-layer").fill("patches")
+    expect(app.part("whatif-head")).to_have_count(0)
+    app.part("whatif-image").select_option("coffee.png")
+    app.part("whatif-add").click()
+    expect(edits.nth(2)).to_contain_text("coffee.png")
+    # The list: later ones earlier, one switched off, and what was done undone, by keyboard.
+    app.part("whatif-up").nth(2).focus()
+    press("Enter")
+    expect(edits.nth(1)).to_contain_text("coffee.png")
+    app.part("whatif-on").nth(0).focus()
+    press("Space")
+    expect(app.part("whatif-on").nth(0)).not_to_be_checked()
+    lab.expect_value("[str(e).split(':')[0] for e in app.what_if.chosen]",
+                     ["patches", "block.self_attn"])  # fmt: skip
+    app.tab_to(app.part("whatif-undo"))
+    press("Enter")
+    expect(app.part("whatif-on").nth(0)).to_be_checked()
+    # What is not legal is said at the fields.
+    app.part("whatif-layer").fill("nonsense")
+    app.part("whatif-add").click()
+    expect(app.part("whatif-problem")).to_contain_text("nonsense")
+    # Channels by their effect, and as a table.
+    app.part("whatif-layer").fill("patches")
+    app.part("whatif-rank").click()
+    expect(app.part("whatif-ranking")).to_contain_text("without the edits")
+    with lab.page.expect_download() as table:
+        app.part("whatif-table").click()
+    wanted = lab.value("hookviz.sweep(app.model, app.image, 'patches').to_csv()")
+    assert table.value.path().read_bytes().decode() == wanted
+    lab.screenshot("panel_whatif")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    lab.theme("dark")
+    lab.screenshot("panel_whatif_dark")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    app.expect_plain_words()
+    app.part("whatif-compare").click()
+    expect(app.part("compare-verdict")).to_be_visible()
+    app.part("tab-explain").click()
+    expect(app.part("explain-unedited")).to_contain_text("without them")
+
+
 def test_attention_over_the_photo_in_both_themes(
     open_app: Callable[..., tuple[Lab, App]], axe_source: str
 ) -> None:
@@ -171,5 +198,23 @@ def test_attention_over_the_photo_in_both_themes(
     lab.screenshot("panel_attention")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
     lab.theme("dark")
+    app.part("explain-heads").select_option("1")
+    expect(figure).not_to_have_attribute("alt", re.compile("mean of 2 heads"))
     lab.screenshot("panel_attention_dark")
     assert lab.axe(axe_source, '[data-hv="app"]') == []
+    # While a clip runs in Live, what is explained is its newest frame.
+    app.part("tab-live").click()
+    app.part("live-sample").click()
+    expect(app.part("live")).to_have_attribute("data-painted", re.compile(r"[1-9]"))
+    app.part("live-play").click()
+    app.part("tab-explain").click()
+    expect(app.part("explain-live")).to_be_visible()
+    expect(app.part("explain-facts")).to_contain_text("frame")
+    frame = app.part("explain-facts").inner_text()
+    expect(app.part("explain-facts")).not_to_have_text(frame)
+    lab.screenshot("panel_explain_live")
+    assert lab.axe(axe_source, '[data-hv="app"]') == []
+    app.part("tab-live").click()
+    app.part("live-stop").click()
+    app.part("tab-explain").click()
+    expect(app.part("explain-stale")).to_be_visible()

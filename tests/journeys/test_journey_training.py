@@ -37,7 +37,7 @@ TRAIN = """for number in range(1, 61):
     loss.backward()
     optimizer.step()
     if number == 50:
-        net[0].bias.data.fill_(-100)
+        net[0].bias.data.fill_(-8)
     m.step(loss=loss)
 m.close()"""
 
@@ -96,5 +96,7 @@ def test_a_training_is_watched_while_its_cell_runs(
     expect(part("strip")).to_have_attribute("alt", re.compile("Channel 2 after 4 steps"))
     lab.theme("dark")
     expect(view).to_have_attribute("data-style", "dark")
+    for name in ("curves", "maps", "strip"):
+        expect(part(name)).to_have_attribute("data-style", "dark")
     lab.screenshot("training_dark")
     assert lab.axe(axe_source, '[data-hv="training"]') == []

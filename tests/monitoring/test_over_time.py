@@ -97,9 +97,13 @@ def test_what_there_is_not_is_a_sentence(watched: tuple[Monitor, SavedHistory, l
         saved.over_time("conv1").figure(3)
     with pytest.raises(MonitorError, match="legal is a number from 2"):
         m.over_time("conv1").strip(0, most=1)
-    next((saved.path / "values").glob("00000002_000*")).write_bytes(b"no npz")
-    with pytest.raises(MonitorError, match="cannot be read"):
-        saved.over_time("conv1").figure(2)
+    file = next((saved.path / "values").glob("00000002_000*"))
+    whole = file.read_bytes()
+    for damaged in (b"no npz", whole[:-30]):
+        file.write_bytes(damaged)
+        with pytest.raises(MonitorError, match="cannot be read"):
+            saved.over_time("conv1").figure(2)
+    file.write_bytes(whole)
 
 
 def test_the_command_line_writes_strips(

@@ -118,7 +118,8 @@ def test_ray_with_a_killed_actor_and_a_killed_driver(
     while driver.poll() is None and not list((tmp_path / "ray").glob("shards/*.safetensors")):
         time.sleep(0.05)
     driver.send_signal(signal.SIGKILL)
-    driver.communicate()
+    _, err = driver.communicate()
+    assert driver.returncode == -signal.SIGKILL, err[-3000:]
     assert not hookviz.open_survey(tmp_path / "ray").complete
     again = start(scripts, photos, tmp_path / "ray", "kill", tmp_path / "few.tar")
     assert "killed 1" in finished(again)

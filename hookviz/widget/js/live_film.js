@@ -39,8 +39,10 @@ export async function pace(at, end) {
     const middle = first + (reach + 0.5) * step;
     stamp = middle < last ? await at(middle) : last;
     const exact = (stamp - first) / step;
-    places = Math.max(1, Math.round(exact));
-    steady &&= Math.abs(exact - places) < OFF;
+    const near = Math.round(exact);
+    steady &&= near > 0 && Math.abs(exact - near) < OFF;
+    if (near <= 0) continue; // no frame that far
+    places = near;
     step = (stamp - first) / places;
   }
   return { first, step, count: places + 1, steady };
@@ -91,8 +93,14 @@ export class Film {
 
   /** Goes to a frame: to its middle, as its beginning may still be the one before. @param {number} number */
   async seek(number) {
-    const place = ((await this.at(this.first + (number + 0.5) * this.step)) - this.first) / this.step;
-    if (Math.abs(place - number) > OFF) this.steady = false;
+    const off = (/** @type {number} */ begin) => Math.abs((begin - this.first) / this.step - number) > OFF;
+    let begin = await this.at(this.first + (number + 0.5) * this.step);
+    // The frame may come a little later than the word that it is there.
+    for (let tries = 0; tries < 3 && off(begin); tries += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      begin = begins(this.video);
+    }
+    if (off(begin)) this.steady = false;
   }
 
   /**

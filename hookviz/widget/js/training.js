@@ -16,7 +16,7 @@ export function render({ model, el }) {
   };
 
   const about = h("h3", { hv: "training-about" });
-  const alerts = h("ul", { hv: "training-alerts", class: "hv-training-alerts", role: "status", "aria-label": "Alerts" });
+  const alerts = h("ul", { hv: "training-alerts", class: "hv-training-alerts", "aria-label": "Alerts" });
   const notes = h("ul", { hv: "training-notes", class: "hv-training-notes hv-dim hv-note", "aria-label": "Notes" });
   const quantity = select("training-quantity", "Curves of", [], (value) => choose("quantity", value));
   const layer = select("training-layer", "Layer of the curves", [], (value) => choose("layer", value));
@@ -34,16 +34,16 @@ export function render({ model, el }) {
   /** @type {Record<string, {img: HTMLImageElement, text: HTMLElement}>} */
   const frames = { curves: frame("curves"), maps: frame("maps"), strip: frame("strip") };
 
-  const time = h("div", { class: "hv-training-row" }, labelled("Step", slider, { class: "hv-field hv-training-time" }), at);
+  const time = h("div", { class: "hv-training-row hv-training-wide" }, labelled("Step", slider, { class: "hv-field hv-training-time" }), at);
   const one = h("div", { class: "hv-training-row" }, labelled("Channel over the steps", channel), of);
   const maps = h("section", { class: "hv-training-part", "aria-label": "Maps" },
-    h("div", { class: "hv-training-row" }, labelled("Figure", drawn)),
-    frames.maps.img, frames.maps.text, time, one, frames.strip.img, frames.strip.text);
+    h("div", { class: "hv-training-row" }, labelled("Figure", drawn), time), // above: it stays where it is
+    frames.maps.img, frames.maps.text, one, frames.strip.img, frames.strip.text);
   const curves = h("section", { class: "hv-training-part", "aria-label": "Curves" },
     h("div", { class: "hv-training-row" }, labelled("Curves", quantity), labelled("of", layer)),
     frames.curves.img, frames.curves.text);
   const root = h("section", { hv: "training", class: "hv hv-part hv-training", "aria-label": "Training" },
-    partAlert(model, cleanup), about, alerts, notes, curves, maps);
+    partAlert(model, cleanup), about, h("div", { role: "status" }, alerts), notes, curves, maps);
 
   // A slider that is dragged is answered by each step that it passes, the last one at the latest.
   slider.addEventListener("input", () => choose("step", (model.get("steps") ?? [])[Number(slider.value)] ?? 0));
@@ -65,6 +65,11 @@ export function render({ model, el }) {
     const inside = x >= 0 && y >= 0 && column < tiles.columns && x - column * tiles.across < tiles.width && y - row * tiles.down < tiles.height;
     const found = inside ? tiles.channels[row * tiles.columns + column] : undefined;
     if (found !== undefined) choose("channel", found);
+  });
+
+  // The notebook has keys of its own, arrows among them.
+  root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && event.key !== "Escape") event.stopPropagation();
   });
 
   /** @param {HTMLElement} list @param {string[]} texts */
@@ -113,6 +118,7 @@ export function render({ model, el }) {
     const bytes = buffers[0]?.byteLength ? buffers[0] : null;
     showBytes(shown.img, bytes);
     shown.img.alt = message.alt ?? "";
+    shown.img.dataset.style = message.style ?? "";
     setAttribute(shown.img, "data-tiles", message.tiles?.channels ? JSON.stringify(message.tiles) : null);
     setText(shown.text, message.text ?? "");
     shown.text.hidden = !message.text;
