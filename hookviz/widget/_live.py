@@ -50,6 +50,7 @@ _LARGEST = 2048  # pixels of a side that a page may send
 _SHORT = 256  # pixels of the shorter side that a page sends at least
 _FIGURE_EVERY = 1.0  # seconds
 _FIGURE_REST = 0.25  # seconds without another frame before a figure is drawn
+_PATIENCE = 0.1  # seconds that a frame waits for its turn
 _PREVIEW = 320
 
 
@@ -223,11 +224,12 @@ class LiveView(Panel):
             model: LoadedModel | None = app.model
             layers, hidden = list(app.tree.selected), set(app.tree.hidden_calls)
             how, view = app.image_input.preprocessing, app.gallery.options
-        if app.jobs.busy:
-            self.send({"type": "busy", "seq": frame.seq})
-            return
         if model is None or not layers:
             self.send({"type": "failed", "seq": frame.seq, "text": self.why_not})
+            return
+        # Edits act in all threads: beside What if's answer a frame would be of the edited model.
+        if app.jobs.busy or not app.jobs.turn.acquire(timeout=_PATIENCE):
+            self.send({"type": "busy", "seq": frame.seq})
             return
         try:
             picture = frame.read()
@@ -238,6 +240,8 @@ class LiveView(Panel):
             self.show_problem(error)
             self.send({"type": "failed", "seq": frame.seq, "text": ""})
             return
+        finally:
+            app.jobs.turn.release()
         shown = [
             a
             for a in run.activations

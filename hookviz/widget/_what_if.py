@@ -362,7 +362,8 @@ class WhatIf(Panel, TakesFiles):
 
         def task(cancelled: Cancelled) -> None:
             try:
-                found = _answer(model, image, how, target, edits, cancelled)
+                with app.jobs.turn:  # edits act in all threads, on live frames as well
+                    found = _answer(model, image, how, target, edits, cancelled)
             except RunCancelled:
                 return
             except HookvizError as error:

@@ -42,6 +42,7 @@ class Worker:
 
     Attributes:
         busy: Label of the job that is waiting or running; "" for none.
+        turn: Held while a job is running, which waits while somebody else holds it.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Worker:
         self._tasks: dict[Hashable, tuple[float, Task]] = {}
         self._thread: threading.Thread | None = None
         self.busy = ""
+        self.turn = threading.Lock()
         self._working = False
         self._cancel = threading.Event()
         self._closed = False
@@ -189,7 +191,7 @@ class Worker:
             while not self._closed:
                 if task := self._job:
                     self._working, self._job = True, None
-                    return partial(task, self._cancel.is_set)
+                    return partial(self._in_turn, task)
                 if keys := self._due():
                     self._working = True
                     key = keys[0] if self._rank is None else min(keys, key=self._rank)
@@ -204,6 +206,10 @@ class Worker:
             self._thread = None
             self._lock.notify_all()
             return None
+
+    def _in_turn(self, job: Task) -> None:
+        with self.turn:
+            job(self._cancel.is_set)
 
     def _loop(self) -> None:
         try:
@@ -222,6 +228,7 @@ class Worker:
     def after_fork(self) -> None:
         """Ends the worker in a forked child: its thread, and who held its lock, stayed behind."""
         self._lock, self._thread = threading.Condition(), None
+        self.turn = threading.Lock()
         self.end()
 
 

@@ -288,9 +288,9 @@ def test_edits_of_what_if_are_said_not_to_be_in_an_explanation(ready: Any, make_
     app, panel, page = ready
     edits = make_page(app.what_if)
     assert panel.unedited == ""
+    plain = hookviz.explain(app.model, sample_image(), ["conv"])
     edits.say("add", what="zero", layer="conv", channels="0")
     assert "without them" in panel.unedited
-    plain = hookviz.explain(app.model, sample_image(), ["conv"])
     edits.say("run-edited", on=True)
     page.say("explain", target="", options={})
     assert app.wait(30)

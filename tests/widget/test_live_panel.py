@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from PIL import Image
 
 import hookviz
+from hookviz.capture import edit, zero_channels
 from hookviz.export import read_png_facts
 from hookviz.models import LoadedModel
 from hookviz.render import GridOptions, Subject, color_table
@@ -93,6 +95,33 @@ def test_a_png_is_the_same_frame_as_raw_pixels(ready: Any) -> None:
     page.say("frame", file.getvalue(), seq=2, width=40, height=30, png=True)
     assert page.widget.wait(30)
     assert page.last("tiles")[1] == raw[1]
+
+
+def test_no_frame_is_of_an_edited_model(ready: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _, page = ready
+    show(page, 1, frame(1))
+    true = page.last("tiles")[1]
+    edited, go_on = threading.Event(), threading.Event()
+    what_if = sys.modules[type(app.what_if).__module__]
+    answer = what_if._answer
+
+    def slow(model: LoadedModel, *rest: Any) -> Any:
+        with edit(model.module, zero_channels("conv", [0, 1, 2])):
+            edited.set()
+            assert go_on.wait(30)
+        return answer(model, *rest)
+
+    monkeypatch.setattr(what_if, "_answer", slow)
+    app.image = hookviz.sample_image("chelsea.png")
+    app.what_if._add("zero", "conv", channels="0")
+    assert edited.wait(30)
+    page.say("frame", frame(1).tobytes(), seq=2, width=40, height=30)
+    assert page.widget.wait(30)
+    assert page.types()[-1] == "busy"
+    go_on.set()
+    assert app.wait(30)
+    show(page, 3, frame(1))
+    assert page.last("tiles")[1] == true
 
 
 @pytest.mark.parametrize(
