@@ -105,6 +105,7 @@ class LateStart:
             the last.
 
     Examples:
+        >>> import torch
         >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())
         >>> late, image = LateStart(net, {"1": "last"}), torch.ones(1, 3, 4, 4)
         >>> with late.recorded():
