@@ -8,7 +8,9 @@ torch is imported inside the commands, so that ``hookviz --help`` answers at onc
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 
 # Importing a module makes its commands known.
@@ -31,4 +33,16 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or pipe that lacks a character gets its escape, not an exception.
             stream.reconfigure(errors="backslashreplace")
-    cli(prog_name="hookviz")
+    try:
+        cli(prog_name="hookviz")
+    finally:
+        _forget_what_cannot_be_written()
+
+
+def _forget_what_cannot_be_written() -> None:
+    # Python writes the rest at its end, and would change the exit code where that fails.
+    with contextlib.suppress(ValueError, AttributeError):  # closed, or none
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -108,10 +108,17 @@ def test_a_reader_that_has_gone_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
-def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_cannot_be_written_is_one_sentence(unbuffered: str) -> None:
     with (
         Path("/dev/full").open("w") as full,
-        started("models", "vgg", stdout=full, stderr=subprocess.PIPE) as program,
+        started(
+            "models",
+            "vgg",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={"PYTHONUNBUFFERED": unbuffered},
+        ) as program,
     ):
         _, warned = program.communicate()
     assert program.returncode == 2
