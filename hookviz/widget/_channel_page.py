@@ -281,7 +281,8 @@ class ChannelPage(Panel):
         summaries = [(own.run.image.name, own.run.input, own.summary(channel))]
         try:
             for one in images:
-                again = self.images.activation(one, own.run, own.activation, cancelled)
+                with self.app.jobs.turn:  # its edits act in all threads, on live frames as well
+                    again = self.images.activation(one, own.run, own.activation, cancelled)
                 run = replace(own.run, input=one.given, activations=(again,))
                 found_there = run.channel(own.card.layer, channel, **own.where)
                 summaries.append((one.name, one.given, found_there))

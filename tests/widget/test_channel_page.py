@@ -306,6 +306,22 @@ def test_earlier_images_are_what_a_run_gave_then_on_one_scale(
     assert [one["name"] for one in found.earlier] == ["coffee.png", "chelsea.png"]
 
 
+def test_no_live_frame_runs_beside_an_earlier_image(
+    app: Explorer, page: Any, channel_page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.image = sample_image("coffee.png")
+    run(app)
+    held, again = [], earlier.run_model
+
+    def looked(*arguments: Any, **options: Any) -> Any:
+        held.append(app.jobs.turn.locked())
+        return again(*arguments, **options)
+
+    monkeypatch.setattr(earlier, "run_model", looked)
+    assert len(open_channel(app, page, "deep#1", 0).earlier) == 2
+    assert held == [True]
+
+
 def test_the_only_image_has_none_before_it(app: Explorer, page: Any, channel_page: Any) -> None:
     assert open_channel(app, page, "conv#1", 4).earlier == []
     run(app)
