@@ -100,7 +100,7 @@ class OutputNumbers:
             "inf": self.inf / total,
         }
         if len(self.dead):
-            found["dead"] = float(self.dead.mean())
+            found["dead"] = np.count_nonzero(self.dead) / len(self.dead)
         return found
 
 
@@ -174,7 +174,7 @@ class Meter:
 
     def _in_pieces(self, x: Tensor, axis: int | None) -> OutputNumbers | None:
         """All numbers of a tensor on the CPU; None where some value or sum is not finite."""
-        count, flat = x.numel(), memory_of(x)
+        count, flat = x.numel(), _memory_of(x)
         total = squares = 0.0
         low, high, zeros = math.inf, -math.inf, 0
         for values in self._pieces(flat):
@@ -222,7 +222,7 @@ _SUMMED = (torch.float32, torch.float64)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def memory_of(x: Tensor) -> Tensor:
+def _memory_of(x: Tensor) -> Tensor:
     """(N,) the values in the order in which they lie in memory; a view where they lie close."""
     if not x.is_contiguous() and not (
         (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
