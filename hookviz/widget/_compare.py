@@ -207,7 +207,7 @@ class CompareRuns(Panel):
 
     # ── comparing
 
-    def _compare(self, keys: list[str]) -> None:
+    def _compare_runs(self, keys: list[str]) -> None:
         with self.app.lock:
             chosen = [self._kept(key) for key in dict.fromkeys(keys)]
             if len(chosen) < 2:
@@ -441,7 +441,7 @@ class CompareRuns(Panel):
         return {
             **super().handlers(),
             "thumbnails": self._send_thumbnails,
-            "compare": self._compare,
+            "compare": self._compare_runs,
             "calls": self._compare_calls,
             "forget": self._forget,
             "close": self._end,
