@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import numpy as np
+
 from hookviz._text import names_text
 from hookviz.monitoring._history import Alert
 from hookviz.monitoring._parameters import Fault
@@ -120,7 +122,7 @@ class Alarm:
         new: list[Place] = []
         for place, tally in tallies.items():
             since = self._dying.setdefault(place, [])
-            if tally.numbers().get("dead", 0.0) < DEAD:
+            if not len(tally.dead) or np.count_nonzero(tally.dead) < DEAD * len(tally.dead):
                 since.clear()
                 self._new(f"dead {place}", there=False)
                 continue

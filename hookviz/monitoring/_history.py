@@ -9,6 +9,7 @@ import math
 import sys
 import threading
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ class TrainingHistory:
         self.alerts: list[Alert] = []
         self.pictures: list[PictureAt] = []
         self.notes: dict[str, str] = {}
-        self._lines: dict[tuple[Place, str], _Line] = {}
+        self._lines: defaultdict[tuple[Place, str], _Line] = defaultdict(_Line)
         self._scalars: dict[str, _Line] = {}
         self._last = 0
         self._ended = False
@@ -142,10 +143,11 @@ class TrainingHistory:
                 step = record["step"]
                 self._last = max(self._last, step)
                 for layer, call, leaf, *numbers in record["layers"]:
+                    place = Place(layer, call, leaf)
                     names = OF_PARAMETERS if call == 0 else OF_OUTPUT
                     for name, number in zip(names, numbers, strict=False):
                         if number is not None:
-                            self._line(Place(layer, call, leaf), name).add(step, number)
+                            self._lines[place, name].add(step, number)
             elif kind == "scalars":
                 self._last = max(self._last, record["step"])
                 for name, number in record["values"].items():
@@ -163,9 +165,6 @@ class TrainingHistory:
         """Goes on where another one is."""
         self._last, self.pictures, self.alerts = other._last, other.pictures, other.alerts
         self._lines, self._scalars, self.notes = other._lines, other._scalars, other.notes
-
-    def _line(self, place: Place, quantity: str) -> _Line:
-        return self._lines.setdefault((place, quantity), _Line())
 
     def _fresh(self) -> None:
         """Reads what is new, where others write."""

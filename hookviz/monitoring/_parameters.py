@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookviz.monitoring._statistics import PIECE, from_device, memory_of, square_sum
+from hookviz.monitoring._statistics import PIECE, from_device, square_sum
 
 Norm = float | Tensor
 """A norm; a tensor where it lies on another device than the CPU still."""
@@ -43,7 +43,6 @@ class Parameters:
     def __init__(self, layers: Mapping[str, nn.Module], *, updates: bool) -> None:
         self._layers, self._updates = dict(layers), updates
         self._before: dict[int, Tensor] = {}
-        self._squares: dict[int, float] = {}
 
     def _own(self) -> dict[str, list[tuple[str, nn.Parameter]]]:
         return {
@@ -63,12 +62,10 @@ class Parameters:
         for key, p in parameters.items():
             if key not in self._before:
                 self._before[key] = torch.empty_like(p, dtype=_wide(p), requires_grad=False)
-        there = {key: p for key, p in parameters.items() if not _near(p)}
-        if there:
-            torch._foreach_copy_([self._before[key] for key in there], list(there.values()))
-        self._squares = {
-            key: _keep(p, self._before[key]) for key, p in parameters.items() if key not in there
-        }
+        if parameters:
+            torch._foreach_copy_(
+                [self._before[key] for key in parameters], list(parameters.values())
+            )
 
     @torch.no_grad()
     def numbers(self, *, again: bool = False) -> dict[str, dict[str, float]]:
@@ -111,11 +108,10 @@ class Parameters:
         ways: dict[int, Norm] = {}
         far: dict[int, Tensor] = {}
         for key, copy in kept.items():
-            if key not in self._squares or not _near(now[key]):
+            if _near(now[key]) and _near(copy):
+                sizes[key], ways[key] = _moved_by(now[key], copy, renew=again)
+            else:
                 far[key] = copy
-                continue
-            sizes[key] = math.sqrt(self._squares[key])
-            ways[key], self._squares[key] = _moved_by(now[key], copy, renew=again)
         if far:
             apart = torch._foreach_sub([now[key] for key in far], list(far.values()))  # noqa: SLF001 - as above
             ways |= _norms(dict(zip(far, apart, strict=True)))
@@ -172,34 +168,30 @@ def _near(t: Tensor) -> bool:
 
 def _pieces(*tensors: Tensor) -> Iterator[tuple[NDArray[Any], ...]]:
     """The same places of several tensors, piece by piece, where they lie."""
-    flat = [memory_of(t.detach()).numpy() for t in tensors]
+    flat = [t.detach().numpy().reshape(-1) for t in tensors]
     for at in range(0, len(flat[0]), PIECE):
         yield tuple(values[at : at + PIECE] for values in flat)
 
 
-def _keep(now: Tensor, before: Tensor) -> float:
-    """Copies the weights of now over those before; gives the sum of their squares."""
-    size = 0.0
-    with np.errstate(all="ignore"):
-        for new, old in _pieces(now, before):
-            size += square_sum(new)
-            old[:] = new
-    return size
-
-
 def _moved_by(now: Tensor, before: Tensor, *, renew: bool) -> tuple[float, float]:
-    """How far the weights are from those before; and, to renew these, what `_keep` does."""
-    way = size = 0.0
+    """Norm of the weights before, and how far those of now are from them.
+
+    Args:
+        now: The weights.
+        before: Their copy.
+        renew: Copies them again.
+    """
+    size = way = 0.0
     room: NDArray[Any] | None = None
     with np.errstate(all="ignore"):
         for new, old in _pieces(now, before):
             if room is None:
                 room = np.empty_like(new)
             way += square_sum(np.subtract(new, old, out=room[: len(new)]))
+            size += square_sum(old)
             if renew:
-                size += square_sum(new)
                 old[:] = new
-    return math.sqrt(way), size
+    return math.sqrt(size), math.sqrt(way)
 
 
 def _norms(tensors: Mapping[int, Tensor]) -> dict[int, Norm]:

@@ -1,8 +1,9 @@
 """What one tensor is like, in a few exact numbers, by the cheapest passes over it.
 
 On a CPU the passes cost, not the numbers that come back. So a tensor is taken in pieces that stay
-in the processor's cache, each of them by fast reductions (``std``, ``isnan`` and ``count_nonzero``
-take several times as long), and a pass is left out where the others have answered it already.
+in the processor's cache, each of them by the fast reductions of NumPy alone (``std``, ``isnan`` and
+``count_nonzero`` of floats take several times as long, and torch's code would have to come into the
+cache, too), and a pass is left out where the others have answered it already.
 On other devices transfers cost: all numbers stay there until the step ends.
 """
 
@@ -27,7 +28,7 @@ PIECE = 1 << 17
 """Values in a piece: 512 KiB of float32."""
 
 _ROW = 1 << 10
-"""Squares that are added one after the other; of more, float32 loses digits: 4e-4 of 2 million."""
+"""Values that are added up in their own dtype; of more, float32 loses digits: 4e-4 of 2 million."""
 
 _NUMBERS = 8
 """In front of the dead channels: count, mean, m2, min, max, NaN, Inf, zeros."""
@@ -99,7 +100,7 @@ class OutputNumbers:
             "inf": self.inf / total,
         }
         if len(self.dead):
-            found["dead"] = float(self.dead.mean())
+            found["dead"] = np.count_nonzero(self.dead) / len(self.dead)
         return found
 
 
@@ -130,14 +131,12 @@ class _Scratch(threading.local):
     """Room for a piece, one for each dtype and use, in each thread."""
 
     def __init__(self) -> None:
-        self.rooms: dict[tuple[torch.dtype, int], Tensor] = {}
+        self.rooms: dict[tuple[type[Any], int], NDArray[Any]] = {}
 
-    def room(self, count: int, dtype: torch.dtype, use: int = 0) -> Tensor:
+    def room(self, count: int, dtype: type[Any], use: int = 0) -> NDArray[Any]:
         room = self.rooms.get((dtype, use))
         if room is None:
-            with torch.inference_mode(False):
-                room = torch.empty(PIECE, dtype=dtype, device="cpu")
-            self.rooms[dtype, use] = room
+            room = self.rooms[dtype, use] = np.empty(PIECE, dtype)
         return room[:count]
 
 
@@ -175,50 +174,55 @@ class Meter:
 
     def _in_pieces(self, x: Tensor, axis: int | None) -> OutputNumbers | None:
         """All numbers of a tensor on the CPU; None where some value or sum is not finite."""
-        count, flat = x.numel(), memory_of(x)
+        count, flat = x.numel(), _memory_of(x)
         total = squares = 0.0
         low, high, zeros = math.inf, -math.inf, 0
-        for piece in self._pieces(flat):
-            values = piece.numpy()
+        for values in self._pieces(flat):
             # A value that is not finite makes the sum so.
-            part, square = piece.sum().item(), square_sum(values)
+            part, square = _sum(values), square_sum(values)
             if not math.isfinite(part + square):
                 return None
             total, squares = total + part, squares + square
             smallest, largest = float(values.min()), float(values.max())
             low, high = min(low, smallest), max(high, largest)
             if smallest <= 0 <= largest:
-                equal = self._scratch.room(len(piece), torch.bool).numpy()
+                equal = self._scratch.room(len(values), np.bool_)
                 zeros += int(np.count_nonzero(np.equal(values, 0, out=equal)))
         mean = total / count
         m2 = squares - total * mean
         # Where the mean is large beside the deviation, or squares vanish, digits would be lost.
         if m2 < squares / 4 or (m2 == 0.0 and low != high):
             mean, m2 = self._about(flat, mean)
-        dead = _dead(x, axis, low, high, zeros)
-        return OutputNumbers(count, mean, m2, low, high, 0.0, 0.0, zeros, count, dead)
+        return OutputNumbers(
+            count, mean, m2, low, high, 0.0, 0.0, zeros, count, _dead(x, axis, zeros)
+        )
 
-    def _pieces(self, flat: Tensor) -> Iterator[Tensor]:
+    def _pieces(self, flat: Tensor) -> Iterator[NDArray[Any]]:
         """Pieces in a dtype that sums are taken in."""
+        if flat.dtype in _SUMMED:
+            values = flat.numpy()
+            yield from (values[at : at + PIECE] for at in range(0, len(values), PIECE))
+            return
         for piece in torch.split(flat, PIECE):
-            if piece.dtype in (torch.float32, torch.float64):
-                yield piece
-            else:
-                yield self._scratch.room(len(piece), torch.float32, 1).copy_(piece)
+            wide = self._scratch.room(len(piece), np.float32, 1)
+            torch.from_numpy(wide).copy_(piece)
+            yield wide
 
     def _about(self, flat: Tensor, mean: float) -> tuple[float, float]:
         """Mean, and squared distances from it, by way of a mean that is nearly right."""
         total = squares = 0.0
-        for piece in self._pieces(flat):
-            apart = torch.sub(piece, mean, out=self._scratch.room(len(piece), piece.dtype))
-            total, squares = total + apart.sum().item(), squares + square_sum(apart.numpy())
+        for values in self._pieces(flat):
+            room = self._scratch.room(len(values), values.dtype.type)
+            apart = np.subtract(values, mean, out=room)
+            total, squares = total + _sum(apart), squares + square_sum(apart)
         return mean + total / len(flat), max(0.0, squares - total * total / len(flat))
 
 
+_SUMMED = (torch.float32, torch.float64)
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def memory_of(x: Tensor) -> Tensor:
+def _memory_of(x: Tensor) -> Tensor:
     """(N,) the values in the order in which they lie in memory; a view where they lie close."""
     if not x.is_contiguous() and not (
         (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
@@ -228,44 +232,44 @@ def memory_of(x: Tensor) -> Tensor:
     return x.as_strided((x.numel(),), (1,))
 
 
+def _sum(values: NDArray[Any]) -> float:
+    """The sum of (N,) values, as `square_sum` takes that of their squares."""
+    rows, rest = _rows(values)
+    found = float(np.vecdot(rows, np.ones(_ROW, values.dtype)).sum(dtype=np.float64))
+    return found + float(rest.sum(dtype=np.float64))
+
+
 def square_sum(values: NDArray[Any]) -> float:
     """The sum of the squares of (N,) values, to seven digits at least, however many there are."""
+    rows, rest = _rows(values)
+    return float(np.vecdot(rows, rows).sum(dtype=np.float64)) + float(np.vecdot(rest, rest))
+
+
+def _rows(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(M, _ROW) and what is left."""
     long = len(values) - len(values) % _ROW
-    rows, rest = values[:long].reshape(-1, _ROW), values[long:]
-    found = float(np.vecdot(rows, rows).sum(dtype=np.float64))
-    return found + float(np.vecdot(rest, rest))
+    return values[:long].reshape(-1, _ROW), values[long:]
 
 
-def _dead(x: Tensor, axis: int | None, low: float, high: float, zeros: int) -> NDArray[np.bool_]:
+def _dead(x: Tensor, axis: int | None, zeros: int) -> NDArray[np.bool_]:
     """(C,) which channels are zero everywhere, as `OutputNumbers` has it."""
     if axis is None:
         return np.zeros(0, bool)
-    channels = x.shape[axis]
-    if zeros * channels < x.numel():  # too few for a single one
-        return np.zeros(channels, bool)
-    dead: NDArray[np.bool_] = np.ones(channels, bool)
-    if axis != 0:  # most channels answer in the first sample already
-        first = (x[:1].float() if x.dtype != torch.float64 else x[:1]).numpy()
-        others = tuple(a for a in range(x.dim()) if a != axis)
-        dead &= (high <= 0) | (first.max(others) == 0)
-        dead &= (low >= 0) | (first.min(others) == 0)
-    if dead.any():
+    if zeros * x.shape[axis] < x.numel():  # too few for a single one
+        return np.zeros(x.shape[axis], bool)
+    # Most channels answer in the first sample already.
+    dead = _all_zero(x[:1] if axis else x, axis)
+    if axis and dead.any():
         maybe = np.flatnonzero(dead)
-        rest = x.index_select(axis, torch.from_numpy(maybe))
-        for sign, there in ((1, high > 0), (-1, low < 0)):
-            if there:
-                dead[maybe] &= (_largest(sign * rest, axis) == 0).numpy()
+        dead[maybe] = _all_zero(x.index_select(axis, torch.from_numpy(maybe)), axis)
     return dead
 
 
-def _largest(x: Tensor, axis: int) -> Tensor:
-    """(C,) the largest value of each channel."""
-    if axis == 1 and x.dim() > 2 and x.is_contiguous():
-        places = x.flatten(2)
-        # Rows are gone through fast where they are long.
-        return places.amax(2).amax(0) if places.shape[2] >= 32 else places.amax(0).amax(1)
-    others = [a for a in range(x.dim()) if a != axis % x.dim()]
-    return x.amax(others) if others else x
+def _all_zero(x: Tensor, axis: int) -> NDArray[np.bool_]:
+    """(C,) which channels are zero."""
+    zero = (x if x.dtype in _SUMMED else x.float()).numpy() == 0
+    found: NDArray[np.bool_] = zero.all(tuple(a for a in range(x.dim()) if a != axis))
+    return found
 
 
 def _on_its_device(x: Tensor, axis: int | None) -> Tensor:
@@ -273,7 +277,7 @@ def _on_its_device(x: Tensor, axis: int | None) -> Tensor:
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     if x.device.type == "cpu" or not x.is_floating_point():
         x = x.to(wide)
-    elif x.dtype not in (torch.float32, torch.float64):
+    elif x.dtype not in _SUMMED:
         x = x.float()
     finite = torch.isfinite(x)
     count = finite.sum(dtype=wide)

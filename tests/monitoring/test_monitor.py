@@ -95,6 +95,31 @@ def test_gradients_weights_and_updates(small: Small) -> None:
     assert len(m.scalar()[0]) == 6
 
 
+def test_updates_are_right_where_weights_change_how_they_lie_in_memory(small: Small) -> None:
+    steps: list[float] = []
+    before: list[Tensor] = []
+
+    def ahead(number: int) -> None:
+        weight = small.conv2.weight
+        if number in (2, 4):
+            lying = torch.contiguous_format if number == 2 else torch.channels_last
+            weight.data = weight.data.contiguous(memory_format=lying)
+        before[:] = [weight.detach().clone()]
+
+    small.to(memory_format=torch.channels_last)
+    with hookviz.monitor(small, ["conv2"], stats_every=1) as m:
+
+        def after(**numbers: Any) -> None:
+            old, new = before[0].double(), small.conv2.weight.detach().double()
+            steps.append(float((new - old).norm()))
+            m.step(**numbers)
+
+        small.conv2.bias.requires_grad_(False)
+        train(small, batches(6), after, ahead)
+    found = m.values("conv2", "update")[1] * m.values("conv2", "weight")[1]
+    assert found == pytest.approx(steps, rel=1e-5)
+
+
 def test_forwards_of_one_step_are_joined_and_a_validation_is_not_counted(small: Small) -> None:
     parts = batches(3, size=3)
     kept = Kept(small)
