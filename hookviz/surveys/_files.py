@@ -41,8 +41,13 @@ def committed(target: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         sync_folder(target.parent)
     except OSError as error:
-        said = disk_error(error, target)
-        raise SurveyError(said.message, remedy=said.remedy) from error
+        raise unwritable(error, target) from error
+
+
+def unwritable(error: OSError | ValueError, path: Path) -> SurveyError:
+    """Why something cannot be written."""
+    said = disk_error(error, path)
+    return SurveyError(said.message, remedy=said.remedy)
 
 
 def sync_folder(folder: Path) -> None:
@@ -161,8 +166,7 @@ def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        said = disk_error(error, path)
-        raise SurveyError(said.message, remedy=said.remedy) from error
+        raise unwritable(error, path) from error
     try:
         if not lock_taken(number, shared=shared, wait=wait):
             raise SurveyError(

@@ -116,8 +116,9 @@ def test_the_lower_bounds_are_those_of_what_is_used() -> None:
         [sys.executable, "tools/lower_bounds.py"], cwd=ROOT, capture_output=True, text=True
     )
     found = dict(line.split("==") for line in done.stdout.splitlines())
-    assert {"matplotlib", "ipywidgets", "anywidget", "jupyterlab", "zarr"} <= set(found)
-    assert not {"torch", "pytest", "hatchling"} & set(found)
+    of_use = {"torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "zarr"}
+    assert of_use <= set(found)
+    assert not {"pytest", "hatchling"} & set(found)
     for name, bound in found.items():
         assert Version(metadata.version(name)) >= Version(bound)
 
