@@ -60,6 +60,7 @@ class App(Protocol):
     def cancel(self) -> bool: ...
     def start_run(self, *, anyway: bool = False) -> bool: ...
     def begin(self, state: str, text: str, task: Task, **shown: Any) -> bool: ...
+    def ask(self, state: str, text: str, task: Task) -> bool: ...
     def set_status(self, text: str, state: str | None = None, **shown: Any) -> None: ...
     def end(self, text: str, outcome: str = "ok") -> None: ...
     def progress(self, verb: str, unit: str) -> Callable[[int, int, str], None]: ...
@@ -116,7 +117,10 @@ class Panel(Part):
             field: That control, see `show_problem`.
 
         Returns:
-            Whether it was started; False while another job is going.
+            Whether it was started; False where the same is going.
+
+        Raises:
+            HookvizError: Another job is going.
         """
         app = self.app
         told = app.progress(title, unit)
@@ -136,7 +140,7 @@ class Panel(Part):
                 app.end(said, "cancelled" if said.startswith("Cancelled") else "ok")
 
         self.clear_problem()
-        return app.begin("running", f"{title} …", task)
+        return app.ask("running", f"{title} …", task)
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - for others
         """Waits until nothing of it is under way; False where that takes longer."""

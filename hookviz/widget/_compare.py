@@ -434,7 +434,7 @@ class CompareRuns(Panel):
             app.end(f"Exported {files} files.")
 
         self.exported = {}
-        return self.app.begin("exporting", "Exporting …", task)
+        return self.app.ask("exporting", "Exporting …", task)
 
     def handlers(self) -> Handlers:
         """What the page asks."""

@@ -324,9 +324,8 @@ class DataSet(Panel):
             self._make, app.model, data, layers, out, app.image_input.preprocessing, batch, more
         )
         with app.lock:
-            if not app.begin("running", f"Surveying {data.name} …", task):
-                raise HookvizError("Something else is going on: wait for it, or cancel it.")
-            self.progress = "Reading the first images …"
+            if app.ask("running", f"Surveying {data.name} …", task):
+                self.progress = "Reading the first images …"
 
     def _make(
         self,
@@ -473,8 +472,7 @@ class DataSet(Panel):
                 name, "Made a figure of {}.", lambda file: figure.savefig(file, format=form)
             )
 
-        if not self.app.begin("exporting", "Drawing the figure …", task):
-            raise HookvizError("Something else is going on: wait for it, or cancel it.")
+        self.app.ask("exporting", "Drawing the figure …", task)
 
     def handlers(self) -> Handlers:
         """What the page asks."""

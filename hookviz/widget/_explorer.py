@@ -145,6 +145,7 @@ class Explorer(Part):
         self._shown_run: Run | None = None
         self._model_before: weakref.ref[LoadedModel] | None = None
         self.jobs = Worker("hookviz-run", self._job_failed)
+        self._job_text = ""
         self.running = Running(self)
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
@@ -519,8 +520,22 @@ class Explorer(Part):
         with self.lock:  # or a quick job's end would be stated before its beginning
             if not self.jobs.start(state, task):
                 return False
+            self._job_text = text
             self.set_status(text, state, **shown)
         return True
+
+    def ask(self, state: str, text: str, task: Task) -> bool:
+        """Starts what a person asked for, see `begin`; the same once more is passed over.
+
+        Raises:
+            HookvizError: Another job is going.
+        """
+        with self.lock:
+            if self.begin(state, text, task):
+                return True
+            if text != self._job_text:
+                raise HookvizError("Something else is going on: wait for it, or cancel it.")
+        return False
 
     def set_status(self, text: str, state: str | None = None, **shown: Any) -> None:
         """States what is going on.

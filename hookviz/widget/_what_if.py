@@ -398,7 +398,7 @@ class WhatIf(Panel, TakesFiles):
             app.end("Before and after stand in Compare.")
 
         app.clear_problem()
-        app.begin("running", "Running before and after …", task)
+        app.ask("running", "Running before and after …", task)
 
     # ── the ranking
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -360,3 +361,23 @@ def test_an_edit_that_no_file_can_say_is_named(ready: Any, tmp_path: Path) -> No
     with pytest.raises(ExportError, match="What if"):
         app.save(tmp_path / "own.hookviz.json")
     assert "Set edit_1 first" in app.as_python()
+
+
+def test_what_is_pressed_while_another_job_goes_says_so_and_a_double_press_is_one(
+    ready: Any,
+) -> None:
+    app, panel, page = ready
+    settled(app, panel)
+    gate = threading.Event()
+    app.begin("running", "Running net …", lambda _cancelled: gate.wait(30))
+    page.say("rank", layer="conv")
+    assert app.alert["message"] == "Something else is going on: wait for it, or cancel it."
+    gate.set()
+    assert app.jobs.wait(30)
+    page.say("dismiss")
+    gate.clear()
+    app.begin("running", "Ranking the channels of conv …", lambda _cancelled: gate.wait(30))
+    page.say("rank", layer="conv")
+    gate.set()
+    assert app.jobs.wait(30)
+    assert (app.alert, panel.ranking) == ({}, {})
