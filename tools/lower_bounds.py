@@ -1,8 +1,6 @@
-"""Prints the oldest releases that pyproject.toml allows, one requirement a line, for pip.
+"""Prints the oldest releases that pyproject.toml allows, one constraint a line, for pip.
 
-Of what is installed to use hookviz; those of the tests and tools are left out, and torch: its
-oldest release brings 3 GB of other CUDA libraries, so it is run by hand (CONTRIBUTING.md,
-"Versions").
+Of what is installed to use hookviz; those of the tests and tools are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import tomllib
 from pathlib import Path
 
 NOT_FOR_USE = ("test", "dev", "bench", "docs")
-APART = ("torch",)
 
 
 def lower_bounds(pyproject: str) -> list[str]:
@@ -26,7 +23,7 @@ def lower_bounds(pyproject: str) -> list[str]:
     wanted = [*project["dependencies"]]
     wanted += [one for name, ones in extras.items() if name not in NOT_FOR_USE for one in ones]
     found = [re.fullmatch(r"([\w.-]+)>=([\d.]+)", one) for one in wanted]
-    return [f"{one[1]}=={one[2]}" for one in found if one and one[1] not in APART]
+    return [f"{one[1]}=={one[2]}" for one in found if one]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from torchvision.transforms.functional import gaussian_blur
 
 from hookviz._text import names_text
 from hookviz.errors import HookvizError, did_you_mean
+from hookviz.explanation._checks import check_whole
 from hookviz.explanation._guided import GuidedReLUs
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method, register
@@ -411,11 +412,11 @@ def _check_all(settings: Mapping[str, Any]) -> None:
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    for name, least in (("steps", 1), ("samples", 1), ("batch", 1), ("seed", 0)):
-        given = settings.get(name)
-        whole = isinstance(given, int) and not isinstance(given, bool)
-        if given is not None and not (whole and given >= least):
-            raise HookvizError(f"{name} is {given!r:.80}; it must be a whole number from {least}.")
+    for name in ("steps", "batch"):
+        if settings.get(name) is not None:
+            check_whole(name, settings[name], 1)
+    check_whole("samples", settings.get("samples", 1), 1)
+    check_whole("seed", settings.get("seed", 0), 0)
     noise = settings.get("noise", 1)
     if isinstance(noise, bool) or not isinstance(noise, int | float) or not 0 < noise < math.inf:
         raise HookvizError(

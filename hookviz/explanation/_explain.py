@@ -14,6 +14,7 @@ from torch import nn
 from hookviz._text import names_text
 from hookviz.capture import select_layers
 from hookviz.errors import HookvizError
+from hookviz.explanation._checks import check_call
 from hookviz.explanation._explanation import Explanation
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import ExplainOptions, Method, method_called, methods
@@ -89,8 +90,7 @@ def explain(
     """
     how = method_called(method)
     settings = how.settings(options)
-    if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
-        raise HookvizError(f'call is {call!r}; it must be a number from 1, or "last".')
+    check_call(call)
     steps = Steps(progress, cancelled, how.title)
     loaded = loaded_model(model, weights, device, preprocess)
     chosen = _chosen_layers(how, loaded, layers)

@@ -30,6 +30,7 @@ from torch import Tensor
 from hookviz.activation import Activation
 from hookviz.capture import Edit, LateStart, leaves
 from hookviz.errors import HookvizError, LayerError, RunCancelled
+from hookviz.explanation._checks import check_whole
 from hookviz.explanation._forward import Answer, Point
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method, register
@@ -43,10 +44,8 @@ _MOST_BYTES = 2**24  # of a layer's output, for as many channels as fit: 4 times
 
 def _check(options: Mapping[str, Any]) -> None:
     for name in ("channels", "batch"):
-        number = options[name]
-        whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
-        if number is not None and not whole:
-            raise HookvizError(f"{name} is {number!r:.80}; it must be a whole number from 1.")
+        if options[name] is not None:
+            check_whole(name, options[name], 1)
 
 
 def _strongest(maps: Tensor, count: int | None) -> list[int]:
@@ -55,6 +54,16 @@ def _strongest(maps: Tensor, count: int | None) -> list[int]:
         return list(range(len(maps)))
     strength = maps.abs().mean((1, 2))
     return sorted(strength.argsort(descending=True, stable=True)[:count].tolist())
+
+
+def _chosen(job: Job, answer: Answer) -> list[tuple[Point, ByPlace, list[int]]]:
+    """Each layer with its maps and the channels that are to be gone through, a step each."""
+    found = []
+    for point in answer.points:
+        here = by_place(point.record, job.size)
+        found.append((point, here, _strongest(here.maps, job.options["channels"])))
+    job.steps.expect(sum(len(channels) for *_, channels in found))
+    return found
 
 
 def _parts(channels: list[int], size: int) -> Iterator[list[int]]:
@@ -75,16 +84,13 @@ def _weighted(
 
 def _score_cam(job: Job) -> Iterator[Attribution]:
     answer = job.first(grad=False)
-    layers = [(point, by_place(point.record, job.size)) for point in answer.points]
-    chosen = [_strongest(here.maps, job.options["channels"]) for _, here in layers]
-    count = sum(map(len, chosen))
-    job.steps.expect(count)
+    layers = _chosen(job, answer)
     given, layout = job.input.tensor, torch.contiguous_format
-    if count >= _WORTH_A_TRIAL:
+    if sum(len(channels) for *_, channels in layers) >= _WORTH_A_TRIAL:
         layout = _fast_layout(job, _wide(torch.stack(job.scores(answer))))
-    for (point, here), channels in zip(layers, chosen, strict=True):
+    for point, here, channels in layers:
         maps = here.maps[channels]
-        constant = (maps == maps[:, :1, :1]).flatten(1).all(1)
+        constant = (maps == maps[:, :1, :1]).flatten(1).all(1).cpu()
         scores = torch.empty(len(job.targets), len(channels), dtype=torch.float64)
         if constant.any():  # all of them mask everything
             scores[:, constant] = _scores_of(job, given * 0).to(scores)
@@ -148,10 +154,7 @@ def _ablation_cam(job: Job) -> Iterator[Attribution]:
                 f"The score of the target ({target.name}) is 0, and Ablation-CAM divides by it.",
                 remedy="Choose another target or method.",
             )
-    layers = [(point, by_place(point.record, job.size)) for point in answer.points]
-    chosen = [_strongest(here.maps, job.options["channels"]) for _, here in layers]
-    job.steps.expect(sum(map(len, chosen)))
-    for (point, here), channels in zip(layers, chosen, strict=True):
+    for point, here, channels in _chosen(job, answer):
         after = Ablation(job, point.record, late, before).scores(channels)
         weights = (before[:, None] - after) / before[:, None]
         yield _weighted(job, point, here, channels, weights)

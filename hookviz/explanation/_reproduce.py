@@ -43,7 +43,9 @@ def reproduce(
         facts: Mapping[str, str], _layers: Iterable[str]
     ) -> tuple[RunFacts, Iterable[Activation]]:
         if text := facts.get("visualization"):
-            painted = visualize_again(_parsed(text), recorded_model(facts, model, weights))
+            painted = visualize_again(
+                _parsed(text, "visualization"), recorded_model(facts, model, weights)
+            )
             return painted.facts, [painted.record]
         recipe = _recipe(facts.get("explanation", ""))
         loaded, source = recorded_model(facts, model, weights), recorded_image(facts, image)
@@ -62,18 +64,18 @@ def reproduce(
     return reproduce_png(png, run=run)
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    """The parameters of a visualization.
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    """What a text of the file holds.
 
     Raises:
-        ExportError: They are no JSON object.
+        ExportError: It is no JSON object.
     """
     try:
         recipe = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ExportError("The text 'visualization' of the file is damaged: not JSON.") from error
+        raise ExportError(f"The text '{name}' of the file is damaged: not JSON.") from error
     if not isinstance(recipe, dict):
-        raise ExportError("The text 'visualization' of the file is damaged: no JSON object.")
+        raise ExportError(f"The text '{name}' of the file is damaged: no JSON object.")
     return recipe
 
 
@@ -83,10 +85,7 @@ def _recipe(text: str) -> dict[str, Any]:
     Raises:
         ExportError: It is not what hookviz writes, or not all of it can be written.
     """
-    try:
-        recipe = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ExportError("The text 'explanation' of the file is damaged: not JSON.") from error
+    recipe = _parsed(text, "explanation")
     match recipe:
         case {
             "method": str(),
@@ -106,5 +105,5 @@ def _recipe(text: str) -> dict[str, Any]:
                     "The file was made with a tensor that it does not hold (baseline as given).",
                     remedy="Explain it again from Python and compare the figures.",
                 )
-            return dict(recipe)
+            return recipe
     raise ExportError("The text 'explanation' of the file is damaged: a value in it is not legal.")

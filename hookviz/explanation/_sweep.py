@@ -17,6 +17,7 @@ from hookviz._text import columns
 from hookviz.activation import Activation
 from hookviz.capture import LateStart, select_layers
 from hookviz.errors import HookvizError, LayerError
+from hookviz.explanation._checks import check_call
 from hookviz.explanation._job import Job
 from hookviz.explanation._methods import Method
 from hookviz.explanation._perturbing import Ablation
@@ -231,8 +232,7 @@ def sweep(
         raise HookvizError(f"by is {by!r:.80}; it must be 'zero' or 'mean'.")
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise HookvizError(f"batch is {batch!r:.80}; it must be a whole number from 1, or None.")
-    if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
-        raise HookvizError(f'call is {call!r:.80}; it must be a number from 1, or "last".')
+    check_call(call)
     steps = Steps(progress, cancelled, "The sweep")
     loaded = loaded_model(model, weights, device, preprocess)
     names = tuple(select_layers(loaded.module, [layer]).values())

@@ -36,6 +36,7 @@ from hookviz._text import names_text
 from hookviz.activation import Activation
 from hookviz.capture import change_leaves, select_layers
 from hookviz.errors import HookvizError, LayerError, closest
+from hookviz.explanation._checks import check_whole
 from hookviz.explanation._forward import Answer
 from hookviz.explanation._places import reading_of
 from hookviz.models import LoadedModel, class_scores, classes_in, describe
@@ -166,7 +167,7 @@ def _wanted(model: LoadedModel, target: Any) -> Wanted:
     if isinstance(target, ChannelTarget):
         return _channel(model, target)
     if isinstance(target, BoxTarget):
-        _count("box", target.box)
+        check_whole("box", target.box, 0)
         return Wanted(partial(_box, model, target.box))
     if isinstance(target, MaskTarget):
         return Wanted(partial(_mask, model, target.of))
@@ -210,11 +211,6 @@ def _read(model: LoadedModel, text: str) -> Any:
 
 def _same(one: str, other: str) -> bool:
     return one.casefold() == other.casefold()
-
-
-def _count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise HookvizError(f"{name} is {value!r:.80}; it must be a whole number from 0.")
 
 
 # Classes
@@ -424,13 +420,13 @@ def _overlap(boxes: Tensor, box: Tensor) -> Tensor:
 
 
 def _channel(model: LoadedModel, target: ChannelTarget) -> Wanted:
-    _count("channel", target.channel)
+    check_whole("channel", target.channel, 0)
     if target.place is not None:
         place = tuple(target.place)
         if len(place) != 2:
             raise HookvizError(f"place is {target.place!r:.80}; it must be (row, column).")
         for part in place:
-            _count("place", part)
+            check_whole("place", part, 0)
         target = replace(target, place=place)
     found = list(select_layers(model.module, [target.layer]).values())
     if len(found) != 1:

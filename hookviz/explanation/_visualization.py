@@ -20,6 +20,7 @@ from hookviz._text import error_text
 from hookviz.activation import Activation, Kind
 from hookviz.capture import Capture, select_layers
 from hookviz.errors import HookvizError, LayerError, RunCancelled
+from hookviz.explanation._checks import check_call
 from hookviz.explanation._forward import Answer
 from hookviz.explanation._paint import Moves, Spectrum
 from hookviz.explanation._places import by_place, reading_of
@@ -327,9 +328,7 @@ def _check(given: Mapping[str, Any], progress: Any, cancelled: Any) -> None:
             raise HookvizError(
                 f"{name} is {found!r:.80}; it must be a number from {low:g} to {high:g}."
             )
-    call = given["call"]
-    if (call != "last" and not isinstance(call, int)) or isinstance(call, bool):
-        raise HookvizError(f'call is {call!r:.80}; it must be a number from 1, or "last".')
+    check_call(given["call"])
     for name, function in (("progress", progress), ("cancelled", cancelled)):
         if function is not None and not callable(function):
             raise HookvizError(f"{name} must be a function or None, not {function!r:.80}.")

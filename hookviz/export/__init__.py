@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hookviz.export._facts import RunFacts, base_name, read_png_facts
 from hookviz.export._figures import draw_activation
-from hookviz.export._folder import disk_error, whole_file, zip_export
+from hookviz.export._folder import disk_error, lock_taken, whole_file, zip_export
 from hookviz.export._frames import FrameExport, FrameForm
 from hookviz.export._part import Export, ExportPart, Task, ValueFormat
 from hookviz.export._parts import chosen_parts
@@ -42,6 +42,7 @@ __all__ = [
     "disk_error",
     "draw_activation",
     "kinds_in",
+    "lock_taken",
     "page_size",
     "read_png_facts",
     "reproduce_png",

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -66,6 +67,34 @@ def disk_error(error: Exception, place: Path) -> ExportError:
     answer = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason, remedy = _DISK_ERRORS.get(getattr(error, "errno", 0), (answer, _ELSEWHERE))
     return ExportError(f"Nothing can be written to {str(place)!r}: {reason}.", remedy=remedy)
+
+
+def lock_taken(number: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Whether an open file's lock could be taken; it is free again when the file is closed.
+
+    The system closes it when the process ends, however it ends.
+
+    Args:
+        number: The file's descriptor.
+        shared: Others may share it; not on Windows.
+        wait: Wait until it is free.
+    """
+    if sys.platform == "win32":  # no shared locks there
+        import msvcrt
+
+        try:
+            msvcrt.locking(number, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+    else:
+        import fcntl
+
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            fcntl.flock(number, kind | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+    return True
 
 
 @contextmanager

@@ -137,6 +137,8 @@ class _Trials:
                 raise RunCancelled("The search for the size was ended.")
 
         for part in twin.modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue  # it takes no hooks
             part.register_forward_pre_hook(stop)
             if isinstance(part, nn.Linear):
                 part.register_forward_pre_hook(_check_features)

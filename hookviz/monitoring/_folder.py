@@ -3,8 +3,7 @@
 ``monitor.json`` has the facts and is there from the start, whole. ``records.jsonl`` is appended to,
 one record a line; a line that has no end yet, or was cut by a crash, is no record. ``pictures``
 has PNGs and ``values`` what they show as ``.npz``, each of which gets its name when it is whole.
-So the folder can be read at any time, from
-any process, whatever became of the training.
+So the folder can be read at any time, from any process, whatever became of the training.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from hookviz.errors import MonitorError
-from hookviz.export import disk_error, whole_file
+from hookviz.export import disk_error, lock_taken, whole_file
 from hookviz.monitoring._history import PictureAt, TrainingHistory
 from hookviz.monitoring._over_time import KeptMaps
 
 FORMAT = "hookviz-monitor"
 VERSION = 1
 _FACTS, _RECORDS, _PICTURES, _VALUES = "monitor.json", "records.jsonl", "pictures", "values"
+_LOCK = ".lock"
 _NAME = re.compile(r"[\w.-]+\.png")
 
 
@@ -61,6 +62,10 @@ class Folder:
             self._file: IO[bytes] = (self.path / _RECORDS).open("ab", buffering=0)
             if not _ends_well(self.path / _RECORDS):
                 self._file.write(b"\n")
+            # Held as long as the training lives: so others see that it was killed.
+            self._lock = (self.path / _LOCK).open("ab")
+            with suppress(OSError):  # a disk without locks: others will say "running"
+                lock_taken(self._lock.fileno())
         except OSError as error:
             raise _said(error, self.path) from error
 
@@ -91,6 +96,7 @@ class Folder:
     def close(self) -> None:
         """Closes the records."""
         self._file.close()
+        self._lock.close()
 
 
 class SavedHistory(TrainingHistory):
@@ -133,6 +139,25 @@ class SavedHistory(TrainingHistory):
                 continue
             if isinstance(record, dict):
                 yield record
+
+    @property
+    def state(self) -> str:
+        """See `TrainingHistory`; one that was killed is "interrupted".
+
+        That is known on the machine that trains; others, and Windows, say "running".
+        """
+        # In this order: a training ends, then lets go.
+        return (
+            "interrupted" if not self.ended and self._left() and not self.ended else super().state
+        )
+
+    def _left(self) -> bool:
+        """Whether the training's process is gone."""
+        try:
+            with (self.path / _LOCK).open("rb") as file:
+                return sys.platform != "win32" and lock_taken(file.fileno(), shared=True)
+        except OSError:
+            return False
 
     def _png(self, picture: PictureAt) -> bytes:
         return read_picture(self.path, picture)

@@ -570,7 +570,7 @@ class TrainingHistory:
 
     @property
     def state(self) -> str:
-        """Either "running" or "ended"; a training that was killed counts as running."""
+        """Either "running" or "ended"."""
         return "ended" if self.ended else "running"
 
     def __repr__(self) -> str:

@@ -114,8 +114,11 @@ class Sheet:
         if legend:
             y += line
         for color, text in legend:
-            x += self.write("■", x, y, 8.0, color) + self.px(3)
-            x += self.write(text, x, y, 8.0) + self.px(10)
+            wide = small.width("■") + self.px(3) + small.width(text)
+            if x > self.margin and x + wide > self.margin + self.room:
+                x, y = self.margin, y + line
+            self.write(text, x + self.write("■", x, y, 8.0, color) + self.px(3), y, 8.0)
+            x += wide + self.px(10)
         return y + self.px(11)
 
     def open(self, sentences: tuple[str, ...], height: int, legend: Legend | None = None) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookviz.errors import SurveyError
-from hookviz.export import disk_error, whole_file
+from hookviz.export import whole_file
+from hookviz.surveys._files import unwritable
+from hookviz.surveys._tables import parquet_package
 
 if TYPE_CHECKING:
     from hookviz.surveys._reader import Survey
@@ -21,39 +22,31 @@ _NUMBERS = (
 
 def write_tables(survey: Survey, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
     """See `Survey.to_parquet`."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-    except ImportError as error:
-        raise SurveyError(
-            "Parquet files need the package pyarrow, which is not installed.",
-            remedy="pip install 'hookviz[survey]'",
-        ) from error
+    parquet = parquet_package()
+    import pyarrow as pa
+
+    tables = {"images": _images, "failures": _failures, "statistics": _statistics, "top": _top}
     out = Path(folder).expanduser()
     written = []
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, columns in _tables(survey):
+        for name, columns in tables.items():
             target = out / f"{name}.parquet"
-            table = pa.table({key: pa.array(values, kind) for key, (values, kind) in columns(pa)})
+            found = columns(survey, pa)
+            table = pa.table({key: pa.array(values, kind) for key, (values, kind) in found})
             with whole_file(target) as file:
-                pa.parquet.write_table(table, file, compression="zstd")
+                parquet.write_table(table, file, compression="zstd")
             written.append(target)
     except OSError as error:
-        said = disk_error(error, out)
-        raise SurveyError(said.message, remedy=said.remedy) from error
+        raise unwritable(error, out) from error
     return tuple(written)
 
 
-def _tables(survey: Survey) -> Iterator[tuple[str, Any]]:
-    """Name and columns of each table; a column is its values and pyarrow's type (None: any)."""
-    yield "images", lambda pa: _images(survey, pa)
-    yield "failures", lambda pa: _failures(survey, pa)
-    yield "statistics", lambda pa: _statistics(survey, pa)
-    yield "top", lambda pa: _top(survey, pa)
+_Columns = Iterator[tuple[str, tuple[list[Any], Any]]]
+"""Each column's name, its values and pyarrow's type (None: any)."""
 
 
-def _images(survey: Survey, pa: Any) -> Iterator[tuple[str, tuple[list[Any], Any]]]:
+def _images(survey: Survey, pa: Any) -> _Columns:
     rows = survey.images
     yield "image", (list(range(len(rows))), pa.int64())
     for at, name in enumerate(rows[0]._fields if rows else ()):
@@ -61,14 +54,14 @@ def _images(survey: Survey, pa: Any) -> Iterator[tuple[str, tuple[list[Any], Any
         yield name, ([_text(row[at]) for row in rows], kind)
 
 
-def _failures(survey: Survey, pa: Any) -> Iterator[tuple[str, tuple[list[Any], Any]]]:
+def _failures(survey: Survey, pa: Any) -> _Columns:
     ones = survey.failures
     yield "image", ([one.image for one in ones], pa.int64())
     yield "name", ([_text(one.name) for one in ones], pa.string())
     yield "reason", ([_text(one.reason) for one in ones], pa.string())
 
 
-def _statistics(survey: Survey, pa: Any) -> Iterator[tuple[str, tuple[list[Any], Any]]]:
+def _statistics(survey: Survey, pa: Any) -> _Columns:
     found = [survey.statistics(layer) for layer in survey.layers]
     channels = [len(one.count) for one in found]
     yield "layer", ([one.layer for one in found for _ in one.count], pa.string())
@@ -79,7 +72,7 @@ def _statistics(survey: Survey, pa: Any) -> Iterator[tuple[str, tuple[list[Any],
         yield name, ([value for one in found for value in getattr(one, name).tolist()], kind)
 
 
-def _top(survey: Survey, pa: Any) -> Iterator[tuple[str, tuple[list[Any], Any]]]:
+def _top(survey: Survey, pa: Any) -> _Columns:
     hits = [
         (layer, channel, hit)
         for layer in survey.layers

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from hookviz._tensors import dense
 from hookviz.errors import SurveyError
-from hookviz.export import disk_error, whole_file
+from hookviz.export import disk_error, lock_taken, whole_file
 
 _CODES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
@@ -42,8 +41,13 @@ def committed(target: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
         sync_folder(target.parent)
     except OSError as error:
-        said = disk_error(error, target)
-        raise SurveyError(said.message, remedy=said.remedy) from error
+        raise unwritable(error, target) from error
+
+
+def unwritable(error: OSError | ValueError, path: Path) -> SurveyError:
+    """Why something cannot be written."""
+    said = disk_error(error, path)
+    return SurveyError(said.message, remedy=said.remedy)
 
 
 def sync_folder(folder: Path) -> None:
@@ -162,10 +166,9 @@ def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        said = disk_error(error, path)
-        raise SurveyError(said.message, remedy=said.remedy) from error
+        raise unwritable(error, path) from error
     try:
-        if not _taken(number, shared=shared, wait=wait):
+        if not lock_taken(number, shared=shared, wait=wait):
             raise SurveyError(
                 f"Another process writes to the survey in {str(path.parent)!r}.",
                 remedy="Wait until it has ended, or take another folder.",
@@ -173,22 +176,3 @@ def locked(path: Path, *, shared: bool = False, wait: bool = False) -> Iterator[
         yield
     finally:
         os.close(number)
-
-
-def _taken(number: int, *, shared: bool, wait: bool) -> bool:
-    if sys.platform == "win32":  # no shared locks there: parts write one after the other
-        import msvcrt
-
-        try:
-            msvcrt.locking(number, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-    else:
-        import fcntl
-
-        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-        try:
-            fcntl.flock(number, kind | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-    return True

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -113,7 +114,7 @@ class Layout:
 
     def place(self, at: int) -> tuple[int, ...]:
         """A place in a channel's flattened values as one number per axis."""
-        return tuple(int(i) for i in _unravelled(at, self.places))
+        return tuple(int(i) for i in np.unravel_index(at, self.places))
 
     def to_json(self) -> dict[str, Any]:
         """As a mapping for the manifest."""
@@ -126,11 +127,3 @@ class Layout:
         return cls(
             **{**found, "shape": tuple(found["shape"]), "grid": None if grid is None else (*grid,)}
         )
-
-
-def _unravelled(at: int, sizes: tuple[int, ...]) -> list[int]:
-    found: list[int] = []
-    for size in reversed(sizes):
-        at, rest = divmod(at, size)
-        found.insert(0, rest)
-    return found

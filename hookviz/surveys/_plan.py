@@ -94,7 +94,8 @@ class Plan:
 
     def shards_there(self) -> list[int]:
         """The numbers of the shards that are done."""
-        return numbers_in(self.folder / "shards", ".safetensors")
+        count = len(self.shards)  # of an iterable, one that was killed may have left one more
+        return [n for n in numbers_in(self.folder / "shards", ".safetensors") if n < count]
 
 
 def numbers_in(folder: Path, ending: str) -> list[int]:

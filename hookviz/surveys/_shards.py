@@ -92,7 +92,10 @@ class ShardMaker:
         bad: list[tuple[int, str]] = []
         at = 0
         try:
-            with committed(self._plan.shard_file(number)) as file, self._arrays(number) as arrays:
+            with (
+                committed(self._plan.shard_file(number)) as file,
+                self._arrays(number, len(images)) as arrays,
+            ):
                 room = _ROOM * (len(self._layouts) * (14 + len(parts)) + 2 * len(parts) + 16)
                 writer = TensorFile(file, room)
                 tallies = {
@@ -116,12 +119,11 @@ class ShardMaker:
         self._plan.failed_file(number).unlink(missing_ok=True)
         return ShardDone(number, len(images), bad)
 
-    def _arrays(self, number: int) -> AbstractContextManager[ZarrWriter | None]:
+    def _arrays(self, number: int, images: int) -> AbstractContextManager[ZarrWriter | None]:
         """Writes what is kept where that is in arrays; it is there before the shard's own file."""
         if not self._zarr:
             return nullcontext()
         plan = self._plan
-        images = len(plan.shards[number])
         layouts = list(self._layouts.values())
         return ZarrWriter(plan.arrays_folder(number), layouts, images, plan.facts["batch"])
 

@@ -201,6 +201,7 @@ class Items(Source):
     """
 
     kind = "data set"
+    noun = "items"
 
     def __init__(self, items: Any) -> None:
         self._items = items
@@ -213,11 +214,11 @@ class Items(Source):
         """See `Source`."""
         if len(self._items) < len(rows):
             raise SurveyError(
-                f"The data set has {len(self._items)} items, and the survey was begun with "
+                f"The data set has {len(self._items)} {self.noun}, and the survey was begun with "
                 f"{len(rows)}.",
                 remedy="Take another folder.",
             )
-        return self.rows()[len(rows) :]
+        return self.rows()[len(rows) :] if len(self._items) > len(rows) else []
 
     def read(self, number: int, row: Row) -> Any:  # noqa: ARG002 - the number is the name
         """See `Source`."""

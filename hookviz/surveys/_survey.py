@@ -19,13 +19,12 @@ from torch import nn
 from hookviz._text import fault_text
 from hookviz.capture import select_layers
 from hookviz.errors import HookvizError, LayerError, RunCancelled, SurveyError
-from hookviz.export import disk_error
 from hookviz.images import read_image
 from hookviz.models import LoadedModel
 from hookviz.run import Run, failing_layer, loaded_model, run_model
 from hookviz.surveys._crops import CROPS, write_crops
 from hookviz.surveys._facts import ModelText, facts_of, model_from
-from hookviz.surveys._files import locked, read_facts, sync_folder
+from hookviz.surveys._files import locked, read_facts, sync_folder, unwritable
 from hookviz.surveys._find import find_source
 from hookviz.surveys._fold import summary_of, write_summary
 from hookviz.surveys._inputs import Batch, BatchMaker, Inputs, batches_of, digest_of, reason_of
@@ -310,8 +309,7 @@ def _made(out: str | os.PathLike[str]) -> Path:
             one.mkdir(parents=True, exist_ok=True)
             sync_folder(one.parent)
     except (OSError, ValueError) as error:
-        said = disk_error(error, folder)
-        raise SurveyError(said.message, remedy=said.remedy) from error
+        raise unwritable(error, folder) from error
     return folder
 
 
@@ -476,7 +474,9 @@ class _Watch:
         shards = plan.shards
         mine = of_part(range(len(shards)), asked.part)
         there = [at for at in plan.shards_there() if at in set(mine)]
-        self._shards, self._images = len(mine), sum(len(shards[at]) for at in mine)
+        self._shards = self._images = 0
+        if plan.facts.get("ended", True):  # else it is not known how many there are
+            self._shards, self._images = len(mine), sum(len(shards[at]) for at in mine)
         self._done, self._images_done = len(there), sum(len(shards[at]) for at in there)
         bad = [read_facts(plan.shard_file(at))["bad"] for at in there]
         self.bad = sum(map(len, bad))
@@ -517,7 +517,8 @@ class _Watch:
             )
 
     def _kept(self) -> str:
-        return f"{self._done} of {self._shards} shards are kept in {str(self._plan.folder)!r}"
+        of = f" of {self._shards}" if self._shards else ""
+        return f"{self._done}{of} shards are kept in {str(self._plan.folder)!r}"
 
     def shard(self, done: ShardDone) -> None:
         """Counts a shard."""
@@ -567,14 +568,14 @@ def _stream(begun: _Begun, asked: _Asked) -> Plan:
                         yield batch_maker.batch(part, lambda n: image_in(got[n - images.start]))
 
                 done = maker.make(number, images, watch.batches(batches()))
-                if start and watch.bad > asked.bad_limit * start:
+                if start > sum(plan.facts["sections"]):
+                    plan = with_sections(plan, [start])
+                if watch.bad > asked.bad_limit * start:
                     raise SurveyError(
                         f"{watch.bad} of {start} images cannot be read so far, more than "
                         f"bad_limit={asked.bad_limit:g} allows."
                     )
                 watch.shard(done)
-            if start > sum(plan.facts["sections"]):
-                plan = with_sections(plan, [start])
     return with_sections(plan, [start], ended=True)
 
 

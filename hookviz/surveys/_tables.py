@@ -18,7 +18,7 @@ from typing import Any
 from hookviz._text import names_text
 from hookviz.errors import ImageError, SurveyError, did_you_mean
 from hookviz.images import read_image
-from hookviz.surveys._sources import Contained, Row, Source, Stream, bytes_in, check_stamp
+from hookviz.surveys._sources import Contained, Items, Row, Source, Stream, bytes_in, check_stamp
 
 INSTALL = "pip install 'hookviz[survey]'"
 _AT_ONCE = 16  # rows of a table in memory
@@ -42,7 +42,7 @@ class Parquet(Contained):
 
     def __init__(self, files: list[str], root: str, column: str | None) -> None:
         super().__init__(files, root)
-        self._parquet = _pyarrow()
+        self._parquet = parquet_package()
         self.column = column or ""
         if files and not column:
             self.column = self._image_column(files[0])
@@ -53,7 +53,7 @@ class Parquet(Contained):
         return {**vars(self), "_cursor": None, "_parquet": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _parquet=_pyarrow())
+        vars(self).update(state, _parquet=parquet_package())
 
     def rows_in(self, file: str) -> list[Row]:
         """See `Contained`; the place is the row."""
@@ -134,7 +134,7 @@ class _Cursor:
         return self._cells[at - self._first].as_py()
 
 
-class Table(Source):
+class Table(Items):
     """A data set of Hugging Face's package, with a length.
 
     Args:
@@ -143,6 +143,7 @@ class Table(Source):
     """
 
     kind = "Hugging Face data set"
+    noun = "rows"
 
     def __init__(self, data: Any, column: str) -> None:
         self.column = column
@@ -152,31 +153,21 @@ class Table(Source):
         self._label = _label_column(list(data.features), names)
         self._names = names.get(self._label or "", [])
         self._labels = data
-        self._data = _undecoded(data.with_format(None), column).select_columns([column])
+        super().__init__(_undecoded(data.with_format(None), column).select_columns([column]))
         # The package's own tells of the files; of what is in memory it depends on how it was made.
-        own = data._fingerprint if data.cache_files else _fingerprint(self._data)  # noqa: SLF001
+        own = data._fingerprint if data.cache_files else _fingerprint(self._items)  # noqa: SLF001
         self.version = str(own)
 
     def rows(self) -> list[Row]:
         """See `Source`."""
         if self._label is None:
-            return [Row(str(number)) for number in range(len(self._data))]
+            return super().rows()
         values = self._labels.with_format(None)[self._label]
         return [Row(str(at), _label(value, self._names)) for at, value in enumerate(values)]
 
-    def beyond(self, rows: list[Row]) -> list[Row]:
-        """See `Source`."""
-        if len(self._data) < len(rows):
-            raise SurveyError(
-                f"The data set has {len(self._data)} rows, and the survey was begun with "
-                f"{len(rows)}.",
-                remedy="Take another folder.",
-            )
-        return self.rows()[len(rows) :] if len(self._data) > len(rows) else []
-
     def read(self, number: int, row: Row) -> Any:
         """See `Source`."""
-        return read_image(bytes_in(self._data[number][self.column]), name=row.name)
+        return read_image(bytes_in(self._items[number][self.column]), name=row.name)
 
 
 def hugging_face(data: Any, column: str | None) -> Source | None:
@@ -265,7 +256,12 @@ def _fingerprint(data: Any) -> str:
     return found.hexdigest()
 
 
-def _pyarrow() -> Any:
+def parquet_package() -> Any:
+    """The module of pyarrow that reads and writes parquet files.
+
+    Raises:
+        SurveyError: pyarrow is not installed.
+    """
     try:
         import pyarrow.parquet
     except ImportError as error:

@@ -122,7 +122,7 @@ class Panel(Part):
         told = app.progress(title, unit)
 
         def progress(done: int, total: int, seconds: float) -> None:
-            told(done, total, f"({_time_text(seconds)} left)" if math.isfinite(seconds) else "")
+            told(done, total, f"({time_text(seconds)} left)" if math.isfinite(seconds) else "")
 
         def task(cancelled: Cancelled) -> None:
             try:
@@ -135,8 +135,7 @@ class Panel(Part):
             else:
                 app.end(said, "cancelled" if said.startswith("Cancelled") else "ok")
 
-        app.clear_problem()
-        self.alert = {}
+        self.clear_problem()
         return app.begin("running", f"{title} …", task)
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - for others
@@ -144,5 +143,11 @@ class Panel(Part):
         return True
 
 
-def _time_text(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """How long something takes, in words.
+
+    Examples:
+        >>> time_text(42.4), time_text(150)
+        ('42 s', '2 min')
+    """
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

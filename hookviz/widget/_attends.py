@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 from typing import Any, Literal, Unpack
 
 from hookviz.activation import Activation
 from hookviz.errors import HookvizError
-from hookviz.images import NetworkInput
 from hookviz.render import Drawing, DrawingOptions, GridOptions
 from hookviz.run import Run
 
@@ -108,13 +106,6 @@ class Attends:
             "heads": str(self.heads),
             "count": self.count,
         }
-
-
-def photo(given: NetworkInput) -> bytes:
-    """What the network saw, as a JPEG."""
-    file = io.BytesIO()
-    given.picture().save(file, "JPEG", quality=90)
-    return file.getvalue()
 
 
 def cell(place: Place, grid: tuple[int, int]) -> tuple[int, int]:

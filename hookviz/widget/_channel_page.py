@@ -8,17 +8,14 @@ gallery's thread; what needs receptive fields, weights or another forward follow
 from __future__ import annotations
 
 import builtins
-import io
 import keyword
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import traitlets
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Tensor
 
@@ -34,6 +31,7 @@ from hookviz.widget._earlier import EarlierImages
 from hookviz.widget._looks_for import LooksFor
 from hookviz.widget._painting import draw_card
 from hookviz.widget._part import Handlers
+from hookviz.widget._pictures import jpeg_bytes, look_of, png_bytes
 from hookviz.widget._pointing import Shown, exact_text
 from hookviz.widget._worker import Cancelled
 
@@ -166,13 +164,13 @@ class ChannelPage(Panel):
             size = own.run.input.tensor.shape[-2:]
             single = SingleChannels(activation, options, (int(size[0]), int(size[1])))
             (image,) = single.images([channel])
-            buffers.append(_png(image.rgb(single.table)))
+            buffers.append(png_bytes(Image.fromarray(image.rgb(single.table))))
             message |= {"scale": single.scaling.sentence, "ends": [image.vmin, image.vmax]}
             message["colors"] = ["#" + bytes(c).hex() for c in single.table.rgb[::15]]
         except HookvizError as error:
             message["message"] = error.message
         if own.on_image:
-            buffers.append(_jpeg(own.run.input.picture()))
+            buffers.append(jpeg_bytes(own.run.input.picture()))
         with self.app.lock:
             now = self.app.channel
             if (now.get("key"), now.get("channel")) != (own.card.key, channel):
@@ -182,8 +180,9 @@ class ChannelPage(Panel):
             if self._rest != found.name:
                 self._rest = found.name
                 self.places, self.inputs, self.earlier, self.sent = [], {}, [], {}
-                for name, task in self._parts().items():
-                    self.app.jobs.later(f"channel {name}", task)
+                self.app.jobs.later("channel places", self._find_places)
+                self.app.jobs.later("channel inputs", self._find_inputs)
+                self.app.jobs.later("channel earlier", self._rerun)
             self.send({**message, "key": own.card.key, "channel": channel}, buffers=buffers)
             self._looks.show(own, channel)
 
@@ -192,9 +191,6 @@ class ChannelPage(Panel):
         return {"style": self._look.get("style", "light")}
 
     # ── the rest, each on the app's thread once nothing more urgent waits
-
-    def _parts(self) -> dict[str, Callable[[Cancelled], None]]:
-        return {"places": self._find_places, "inputs": self._find_inputs, "earlier": self._rerun}
 
     def _to_do(self) -> _Open | None:
         """The channel whose rest is to be found; None where it is another one by now."""
@@ -311,9 +307,8 @@ class ChannelPage(Panel):
         for (name, given, summary), one in zip(summaries, maps, strict=True):
             single = SingleChannels(one, options)
             (image,) = single.images([0])
-            thumbnail = given.picture()
-            thumbnail.thumbnail((_THUMBNAIL, _THUMBNAIL))
-            pictures += [_jpeg(thumbnail), _png(image.rgb(single.table))]
+            pictures.append(jpeg_bytes(given.picture(), _THUMBNAIL))
+            pictures.append(png_bytes(Image.fromarray(image.rgb(single.table))))
             numbers = {"low": value(summary.low), "high": value(summary.high)}
             listed.append({"name": name, **numbers, "scale": single.scaling.sentence})
         return pictures, listed
@@ -351,13 +346,8 @@ class ChannelPage(Panel):
     # ── what the page asks
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
-        ratio = min(3.0, max(1.0, ratio))
         with self.app.lock:
-            self._look = {
-                "width": int(min(_FILTERS_WIDE, max(200, width)) * ratio),
-                "dpi": 100.0 * ratio,
-                "style": "dark" if style == "dark" else "light",
-            }
+            self._look = look_of(width, ratio, style, _FILTERS_WIDE)
             self._map = self._rest = ()  # a page that was loaded again has nothing yet
             self._visible = True
             self.refresh()
@@ -443,18 +433,6 @@ def _no_name(name: str, shell: Any) -> str:
     return ""
 
 
-def _png(rgb: NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(rgb).save(file, "PNG", compress_level=1)
-    return file.getvalue()
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=90)
-    return file.getvalue()
-
-
 # ── crops
 
 
@@ -485,7 +463,7 @@ def _crop(own: Shown, field: ReceptiveField) -> bytes:
                 [place[0] - 1, place[1] - 1, place[2] + 1, place[3] + 1], outline="black"
             )
             draw.rectangle(place, outline="white")
-    return _png(np.asarray(canvas))
+    return png_bytes(canvas)
 
 
 def _reach(run: Run, field: ReceptiveField) -> tuple[int, int, int, int] | None:

@@ -39,6 +39,7 @@ from hookviz.widget._bundle import built
 from hookviz.widget._kept_runs import KEPT_BYTES, KeptRun, KeptRuns
 from hookviz.widget._painting import bar_of, tiles_of
 from hookviz.widget._part import Handlers, problem
+from hookviz.widget._pictures import look_of
 from hookviz.widget._pointing import exact_text
 from hookviz.widget._worker import Cancelled, Worker
 
@@ -114,7 +115,7 @@ class CompareRuns(Panel):
     @property
     def comparison(self) -> Comparison | None:
         """See the class."""
-        return self._found[self.compared["against"] - 1] if self._found else None
+        return self._found[self._against - 1] if self._found else None
 
     def refresh(self) -> None:
         """Takes the app's last run into the tray; see `Panel`."""
@@ -206,7 +207,7 @@ class CompareRuns(Panel):
 
     # ── comparing
 
-    def _compare(self, keys: list[str]) -> None:
+    def _compare_runs(self, keys: list[str]) -> None:
         with self.app.lock:
             chosen = [self._kept(key) for key in dict.fromkeys(keys)]
             if len(chosen) < 2:
@@ -248,11 +249,12 @@ class CompareRuns(Panel):
 
     def _end(self) -> None:
         """Ends the comparison: nothing is held for it any more."""
-        self.worker.forget("compare")
-        self.worker.forget("draw")
-        self._found, self._pairs = [], []
-        self.compared, self.layers, self.summary, self.pin, self.exported = {}, [], {}, {}, {}
-        self.layer, self.page = -1, 0
+        with self.app.lock:
+            self.worker.forget("compare")
+            self.worker.forget("draw")
+            self._found, self._pairs = [], []
+            self.compared, self.layers, self.summary, self.pin, self.exported = {}, [], {}, {}, {}
+            self.layer, self.page = -1, 0
 
     def _show_pair(self) -> None:
         """Publishes the pair's rows, and begins with the layer where the two part."""
@@ -313,11 +315,7 @@ class CompareRuns(Panel):
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
         with self.app.lock:
-            self._look = {
-                "width": min(6000, max(200, width)),
-                "dpi": 100.0 * min(3.0, max(1.0, ratio)),
-                "style": "dark" if style == "dark" else "light",
-            }
+            self._look = look_of(width, ratio, style)
             self._draw_soon()
 
     # ── drawing
@@ -329,7 +327,7 @@ class CompareRuns(Panel):
     def _draw(self, _cancelled: Cancelled) -> None:
         with self.app.lock:
             found, entry, look, page = list(self._found), self._entry, dict(self._look), self.page
-            against = self.compared.get("against", 1)
+            against = self._against
         if entry is None or not look:
             return
         message: dict[str, Any] = {"type": "maps", "label": entry.label}
@@ -420,7 +418,6 @@ class CompareRuns(Panel):
         target = Path(folder.strip() or "hookviz_exports").expanduser()
         options = GridOptions(order="norm").replace(scale=self.scale)
         layers = None if everything else [entry.layer]
-
         kept = [self.kept[key] for key in self.compared["keys"]]
 
         def task(cancelled: Cancelled) -> None:
@@ -443,11 +440,11 @@ class CompareRuns(Panel):
         """What the page asks."""
         return {
             **super().handlers(),
-            "thumbnails": self._send_thumbnails_again,
-            "compare": self._compare,
+            "thumbnails": self._send_thumbnails,
+            "compare": self._compare_runs,
             "calls": self._compare_calls,
             "forget": self._forget,
-            "close": self._close_comparison,
+            "close": self._end,
             "against": self._choose_against,
             "layer": self._show_layer,
             "page": self._turn_page,
@@ -458,13 +455,6 @@ class CompareRuns(Panel):
             "unpin": self._unpin,
             "export": self._export,
         }
-
-    def _send_thumbnails_again(self) -> None:
-        self._send_thumbnails()
-
-    def _close_comparison(self) -> None:
-        with self.app.lock:
-            self._end()
 
 
 def _number(value: float) -> float | None:

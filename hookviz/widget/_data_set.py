@@ -6,7 +6,6 @@ thread of its own; so what is there can be looked at while a survey runs on the 
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import traitlets
 from numpy.typing import NDArray
-from PIL import Image
 
 from hookviz.errors import HookvizError, LayerError, RunCancelled, SurveyError
 from hookviz.images import Picture
@@ -29,10 +27,11 @@ from hookviz.surveys import (
     open_survey,
 )
 from hookviz.surveys import survey as run_survey
-from hookviz.widget._app import Panel
+from hookviz.widget._app import Panel, time_text
 from hookviz.widget._bundle import built
 from hookviz.widget._cards import card_key
 from hookviz.widget._part import Handlers
+from hookviz.widget._pictures import jpeg_bytes
 from hookviz.widget._worker import Cancelled, Worker
 
 _CROPS = 9
@@ -268,7 +267,7 @@ class DataSet(Panel):
     def _send_crops(self) -> None:
         if self.channel:
             message = {"type": "crops", "channel": self.channel["channel"]}
-            self.send(message, buffers=[_jpeg(hit.crop) for hit in self._hits])
+            self.send(message, buffers=[_crop(hit) for hit in self._hits])
 
     def _send_thumbnails(self, channels: list[str]) -> None:
         """Sends the strongest crop of some channels, which the page is about to show."""
@@ -280,7 +279,7 @@ class DataSet(Panel):
 
         def task(_cancelled: Cancelled) -> None:
             hits = [found.top(layer, channel, 1) for channel in some]
-            pictures = [_jpeg(hit[0].crop if hit else None, _THUMBNAIL) for hit in hits]
+            pictures = [_crop(hit[0], _THUMBNAIL) if hit else b"" for hit in hits]
             message = {"type": "thumbnails", "layer": layer, "channels": some}
             self.send(message, buffers=pictures)
 
@@ -290,8 +289,7 @@ class DataSet(Panel):
 
     def _start(self, images: str, folder: str = "", batch: int = 32) -> None:
         """Starts a survey of the ticked layers; the same folders again go on with it."""
-        self.app.clear_problem()
-        self.alert = {}
+        self.clear_problem()
         try:
             if self.why_not:
                 raise SurveyError(self.why_not)
@@ -311,8 +309,7 @@ class DataSet(Panel):
         found = self._survey
         if found is None or self.app.model is None or found.facts["data"] != "files":
             raise SurveyError("There is no survey of files to go on with.")
-        self.app.clear_problem()
-        self.alert = {}
+        self.clear_problem()
         self._begin(Path(found.facts["root"]), found.facts["layers"], found.folder, more=more)
 
     def _act(self, do: str) -> None:
@@ -346,7 +343,7 @@ class DataSet(Panel):
         app = self.app
 
         def progress(now: SurveyProgress) -> None:
-            left = "" if now.seconds_left is None else f", {_time_text(now.seconds_left)} left"
+            left = "" if now.seconds_left is None else f", {time_text(now.seconds_left)} left"
             bad = f", {now.bad} could not be read" if now.bad else ""
             speed = f"{now.images_per_second:.3g} images per second"
             self.progress = (
@@ -645,16 +642,7 @@ def _percent(share: float) -> str:
     return "–" if np.isnan(share) else f"{100 * share:.1f} %"
 
 
-def _time_text(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-
-
-def _jpeg(image: Image.Image | None, side: int | None = None) -> bytes:
+def _crop(hit: Hit, longest: int | None = None) -> bytes:
     """A crop for the page; b"" where there is none."""
-    if image is None:
-        return b""
-    if side is not None:
-        image.thumbnail((side, side))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=92)
-    return file.getvalue()
+    crop = hit.crop
+    return b"" if crop is None else jpeg_bytes(crop, longest)

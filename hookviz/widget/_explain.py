@@ -21,12 +21,14 @@ from hookviz.errors import HookvizError, RenderError, RunCancelled
 from hookviz.explanation import Explanation, Method, Progress, explain, methods
 from hookviz.images import Picture
 from hookviz.models import LoadedModel
+from hookviz.render import Drawing
 from hookviz.run import Run, run_model
 from hookviz.widget import _attends
 from hookviz.widget._app import Panel
 from hookviz.widget._attends import Attends, cell
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
+from hookviz.widget._pictures import jpeg_bytes, look_of
 from hookviz.widget._worker import Cancelled
 
 _CLASSES = 12
@@ -258,7 +260,7 @@ class ExplainImage(Panel):
             given = self._explanation.input
         else:
             return
-        self.send({"type": "photo"}, buffers=[_attends.photo(given)])
+        self.send({"type": "photo"}, buffers=[jpeg_bytes(given.picture())])
 
     # ── live frames
 
@@ -380,31 +382,6 @@ class ExplainImage(Panel):
             self.found = {**self.found, "query": self._attends.public()}
             self._paint_soon()
 
-    def _paint_attention(self, attends: Attends, look: dict[str, Any]) -> None:
-        """Draws what each head looks at from the query."""
-        run, figures, pictures = attends.run, [], []
-        missing = {name: why for name, why in run.missing.items() if name not in run.layers}
-        for record in attends.records:
-            try:
-                drawing = attends.drawing(record, **look)
-            except RenderError as error:
-                missing[record.label] = error.message
-                continue
-            pictures.append(drawing.png_bytes())
-            figures.append({"label": record.label, "notes": [drawing.scale, *drawing.notes]})
-        edited = [f"edited: {'; '.join(map(str, run.edits))}"] if run.edits else []
-        self.found = {
-            "title": f"{_attends.TITLE} ({_attends.PAPER})",
-            "targets": edited,
-            "seconds": round(run.seconds, 2),
-            "image": run.image.name,
-            **self._age(),
-            "figures": figures,
-            "missing": [f"{name}: {why}" for name, why in missing.items()],
-            "query": attends.public(),
-        }
-        self.send({"type": "figures", "ratio": look.get("dpi", 100) / 100}, buffers=pictures)
-
     # ── figures
 
     def _paint_soon(self) -> None:
@@ -412,42 +389,22 @@ class ExplainImage(Panel):
 
     def _paint(self) -> None:
         """Draws the figures for the width and theme of the page, and states them."""
-        look = {**self._look, "width": min(_WIDEST, self._look.get("width", _WIDEST))}
+        look = self._look or look_of(_WIDEST, 1.0, "light")
         if self._attends is not None:
-            self._paint_attention(self._attends, look)
+            facts, drawn = _attention_drawn(self._attends, look)
+        elif self._explanation is not None:
+            facts, drawn = _explanation_drawn(self._explanation, look)
+        else:
             return
-        explained = self._explanation
-        if explained is None:
-            return
-        figures, pictures = [], []
-        for record in explained.activations:
-            drawing = explained.drawing(
-                record.layer or None, record.call, options=explained.options(**look)
-            )
-            pictures.append(drawing.png_bytes())
-            figures.append({"label": record.label, "notes": [drawing.scale, *drawing.notes]})
-        self.found = {
-            "title": f"{explained.method.title} ({explained.method.paper})",
-            "targets": [
-                f"{name}: {_number(score)}"
-                for name, score in zip(explained.targets, explained.scores, strict=True)
-            ],
-            "seconds": round(explained.seconds, 2),
-            "image": explained.image.name,
-            **self._age(),
-            "figures": figures,
-            "missing": [f"{name}: {why}" for name, why in explained.missing.items()],
-            "query": _query(explained),
-        }
-        self.send({"type": "figures", "ratio": look.get("dpi", 100) / 100}, buffers=pictures)
+        pictures = [drawing.png_bytes() for _, drawing in drawn]
+        figures = [
+            {"label": label, "notes": [drawing.scale, *drawing.notes]} for label, drawing in drawn
+        ]
+        self.found = {**facts, **self._age(), "figures": figures}
+        self.send({"type": "figures", "ratio": look["dpi"] / 100}, buffers=pictures)
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
-        ratio = min(3.0, max(1.0, ratio))
-        self._look = {
-            "width": int(min(_WIDEST * ratio, max(200, width))),
-            "dpi": 100.0 * ratio,
-            "style": "dark" if style == "dark" else "light",
-        }
+        self._look = look_of(width, ratio, style, _WIDEST)
         self._set_visible(on=True)
         self._send_photo()
         self._paint_soon()
@@ -489,6 +446,52 @@ class ExplainImage(Panel):
             "query": self._ask_query,
             "heads": self._choose_heads,
         }
+
+
+_Drawn = tuple[dict[str, Any], list[tuple[str, Drawing]]]
+"""What the page says of figures, and each with its label."""
+
+
+def _explanation_drawn(found: Explanation, look: dict[str, Any]) -> _Drawn:
+    """The maps of each layer."""
+    drawn = []
+    for record in found.activations:
+        options = found.options(**look)
+        drawn.append(
+            (record.label, found.drawing(record.layer or None, record.call, options=options))
+        )
+    facts = {
+        "title": f"{found.method.title} ({found.method.paper})",
+        "targets": [
+            f"{name}: {_number(score)}"
+            for name, score in zip(found.targets, found.scores, strict=True)
+        ],
+        "seconds": round(found.seconds, 2),
+        "image": found.image.name,
+        "missing": [f"{name}: {why}" for name, why in found.missing.items()],
+        "query": _query(found),
+    }
+    return facts, drawn
+
+
+def _attention_drawn(found: Attends, look: dict[str, Any]) -> _Drawn:
+    """What each head looks at from the query."""
+    run, drawn = found.run, []
+    missing = {name: why for name, why in run.missing.items() if name not in run.layers}
+    for record in found.records:
+        try:
+            drawn.append((record.label, found.drawing(record, **look)))
+        except RenderError as error:
+            missing[record.label] = error.message
+    facts = {
+        "title": f"{_attends.TITLE} ({_attends.PAPER})",
+        "targets": [f"edited: {'; '.join(map(str, run.edits))}"] if run.edits else [],
+        "seconds": round(run.seconds, 2),
+        "image": run.image.name,
+        "missing": [f"{name}: {why}" for name, why in missing.items()],
+        "query": found.public(),
+    }
+    return facts, drawn
 
 
 def _texts(options: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anywidget
 import traitlets
@@ -48,6 +48,8 @@ from hookviz.widget._session import save_session
 from hookviz.widget._still import Still, show
 from hookviz.widget._what_if import WhatIf
 from hookviz.widget._worker import Cancelled, Task, Worker
+
+_P = TypeVar("_P", bound=Panel)
 
 PANELS: tuple[type[Panel], ...] = (
     InspectPlace,
@@ -277,16 +279,12 @@ class Explorer(Part):
         Raises:
             HookvizError: They are fewer than two, or too large to be kept together.
         """
-        self._compare.show(*runs, titles=titles)
+        self._panel(CompareRuns).show(*runs, titles=titles)
 
     @property
     def comparison(self) -> Comparison | None:
         """What Compare shows, as `hookviz.compare` gives it; None where nothing is compared."""
-        return self._compare.comparison
-
-    @property
-    def _compare(self) -> CompareRuns:
-        return next(panel for panel in self._panels if isinstance(panel, CompareRuns))
+        return self._panel(CompareRuns).comparison
 
     def open_survey(self, folder: str | Path) -> Survey:
         """Shows a survey in Data set: its channels, and the crops that move each most.
@@ -300,28 +298,27 @@ class Explorer(Part):
         Raises:
             SurveyError: There is no survey in it, or it is damaged; what was shown stays.
         """
-        found = self._data_set.show(folder)
+        found = self._panel(DataSet).show(folder)
         self.send({"type": "show-tab", "tab": "data set"})
         return found
 
     @property
     def survey(self) -> Survey | None:
         """What Data set shows; None where no survey is open."""
-        return self._data_set.survey
-
-    @property
-    def _data_set(self) -> DataSet:
-        return next(panel for panel in self._panels if isinstance(panel, DataSet))
+        return self._panel(DataSet).survey
 
     @property
     def what_if(self) -> WhatIf:
         """The panel What if."""
-        return next(panel for panel in self._panels if isinstance(panel, WhatIf))
+        return self._panel(WhatIf)
 
     @property
     def explaining(self) -> ExplainImage:
         """The panel Explain."""
-        return next(panel for panel in self._panels if isinstance(panel, ExplainImage))
+        return self._panel(ExplainImage)
+
+    def _panel(self, kind: type[_P]) -> _P:
+        return next(panel for panel in self._panels if isinstance(panel, kind))
 
     def as_python(self) -> str:
         """The source of one cell that gives the same figures without the app.

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import traitlets
-from PIL import Image
 
 from hookviz.errors import ImageError
 from hookviz.images import (
@@ -26,6 +24,7 @@ from hookviz.images import (
 )
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
+from hookviz.widget._pictures import jpeg_bytes, png_bytes
 from hookviz.widget._upload import TakesFiles
 from hookviz.widget._worker import Worker
 
@@ -217,22 +216,15 @@ class ImageInput(TakesFiles):
         if any(note.startswith("This is the first of ") for note in picture.notes):
             info["animated"] = picture.format in ANIMATED
         self.info = {**info, "notes": list(picture.notes)}
-        small = picture.image.copy()
-        small.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        self._send_picture("original", small, "JPEG")
-        if seen is None:
-            self.send({"type": "picture", "which": "seen", "mime": ""})
-            return
-        shown = seen.picture()
-        exact = max(shown.size) <= _THUMBNAIL
-        shown.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        self._send_picture("seen", shown, "PNG" if exact else "JPEG")
-
-    def _send_picture(self, which: str, image: Image.Image, kind: str) -> None:
-        file = io.BytesIO()
-        image.save(file, kind, quality=88, compress_level=1)  # each has its own option
-        message = {"type": "picture", "which": which, "mime": f"image/{kind.lower()}"}
-        self.send(message, buffers=[file.getvalue()])
+        original = {"type": "picture", "which": "original", "mime": "image/jpeg"}
+        self.send(original, buffers=[jpeg_bytes(picture.image, _THUMBNAIL)])
+        mime, pictures = "", []
+        if seen is not None:
+            shown = seen.picture()
+            exact = max(shown.size) <= _THUMBNAIL
+            mime = "image/png" if exact else "image/jpeg"
+            pictures = [png_bytes(shown) if exact else jpeg_bytes(shown, _THUMBNAIL)]
+        self.send({"type": "picture", "which": "seen", "mime": mime}, buffers=pictures)
 
     def _take(self, source: Any, name: str | None = None) -> None:
         picture = read_image(source, name=name, max_bytes=self.max_bytes)

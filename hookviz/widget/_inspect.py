@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import traitlets
@@ -11,6 +10,7 @@ from hookviz.errors import HookvizError
 from hookviz.widget._app import Panel
 from hookviz.widget._bundle import built
 from hookviz.widget._part import Handlers
+from hookviz.widget._pictures import jpeg_bytes
 from hookviz.widget._pointing import Shown, exact_text, nearest
 from hookviz.widget._worker import Cancelled
 
@@ -194,11 +194,7 @@ class InspectPlace(Panel):
         self._picture = picture
 
     def _send_photo(self, picture: Any) -> None:
-        small = picture.image.copy()
-        small.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        file = io.BytesIO()
-        small.save(file, "JPEG", quality=88)
-        self.send({"type": "photo"}, buffers=[file.getvalue()])
+        self.send({"type": "photo"}, buffers=[jpeg_bytes(picture.image, _THUMBNAIL)])
 
     def _ask_photo(self) -> None:
         if self._picture is not None:

@@ -6,7 +6,6 @@ model nor the photo, so that runs of several models can be there at once.
 
 from __future__ import annotations
 
-import io
 import itertools
 import threading
 from collections.abc import Collection, Sequence
@@ -19,6 +18,7 @@ from hookviz.comparison import KeptSide
 from hookviz.errors import HookvizError
 from hookviz.export import RunFacts
 from hookviz.run import Run
+from hookviz.widget._pictures import jpeg_bytes
 
 KEPT_RUNS = 8
 """Runs that are kept to be compared."""
@@ -64,10 +64,6 @@ class KeptRun:
     @classmethod
     def of(cls, run: Run, key: str, title: str = "") -> KeptRun:
         """What is kept of a run; tensors that are on the CPU are shared with it."""
-        small = run.input.picture()
-        small.thumbnail((_THUMBNAIL, _THUMBNAIL))
-        file = io.BytesIO()
-        small.save(file, "JPEG", quality=85)
         height, width = run.input.tensor.shape[-2:]
         return cls(
             key=key,
@@ -82,7 +78,7 @@ class KeptRun:
                 replace(a, tensor=a.tensor.cpu()) for a in run.activations if a.kind == "output"
             ),
             input_size=(int(height), int(width)),
-            thumbnail=file.getvalue(),
+            thumbnail=jpeg_bytes(run.input.picture(), _THUMBNAIL),
         )
 
     @property
@@ -111,7 +107,7 @@ class KeptRun:
 
     def side(self) -> KeptSide:
         """It as a side of a comparison."""
-        return self._side(self.records, self.words)
+        return _Side(self, self.records, self.words)
 
     def calls(self, layer: str) -> list[KeptSide]:
         """Each call of one of its layers as a side.
@@ -127,12 +123,9 @@ class KeptRun:
             raise HookvizError(f"Layer {layer!r:.80} was not called several times in this run.")
         count = max(calls)
         return [
-            self._side(found, f"call {call} of {count}, {self.words}")
+            _Side(self, found, f"call {call} of {count}, {self.words}")
             for call, found in calls.items()
         ]
-
-    def _side(self, records: Sequence[Activation], words: str) -> KeptSide:
-        return _Side(self, records, words)
 
     def public(self) -> dict[str, Any]:
         """It as the page knows it."""

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import traitlets
 from PIL import Image
 
@@ -170,19 +169,18 @@ class LiveView(Panel):
         png: bool = False,
         paused: bool = False,
     ) -> None:
-        """A frame's pixels: raw RGBA, or a PNG."""
+        """A frame's pixels: raw RGB, or a PNG."""
         if not (1 <= width <= _LARGEST and 1 <= height <= _LARGEST):
             raise ImageError(f"The page sent a frame of {width}×{height} pixels.")
         data = buffers[0] if buffers else b""
-        if not png and len(data) != 4 * width * height:
+        if not png and len(data) != 3 * width * height:
             raise ImageError(f"The page sent {len(data)} bytes for {width}×{height} pixels.")
         number, seconds = max(0, number), max(0.0, seconds)
 
         def read() -> Picture:
             source: Any = data
             if not png:
-                pixels = np.frombuffer(data, np.uint8).reshape(height, width, 4)
-                source = Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
+                source = Image.frombytes("RGB", (width, height), data)
             picture = read_image(source, name=f"{name or 'camera'} frame {number}")
             if picture.size != (width, height):
                 raise ImageError(f"The page sent a frame that is not {width}×{height} pixels.")

@@ -5,7 +5,6 @@ A picture hangs on the model alone, not on a run: another photo or a run that go
 
 from __future__ import annotations
 
-import io
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from PIL import Image
 from hookviz.errors import HookvizError
 from hookviz.explanation import FeatureVisualization, Progress, feature_visualization
 from hookviz.widget._app import Panel
+from hookviz.widget._pictures import png_bytes
 from hookviz.widget._pointing import Shown
 from hookviz.widget._worker import Cancelled
 
@@ -85,10 +85,8 @@ class LooksFor:
     def _send(self, key: _Key, picture: Image.Image) -> None:
         if self._open is None or self._open[0] != key:
             return
-        file = io.BytesIO()
-        picture.save(file, "PNG", compress_level=1)
         message = {"type": "looks-for", "key": self._open[1].card.key, "channel": key[2]}
-        self._page.send(message, buffers=[file.getvalue()])
+        self._page.send(message, buffers=[png_bytes(picture)])
 
     def start(self, size: int = 0, steps: int = 128, seed: int = 0) -> None:
         """Begins the picture of the channel in view; 0 for ``size`` is the default."""

@@ -25,9 +25,9 @@ from hookviz.widget._painting import (
     PaintBox,
     Painted,
     draw_card,
-    fewer_colors,
 )
 from hookviz.widget._part import Handlers, Part, problem
+from hookviz.widget._pictures import fewer_colors, look_of
 from hookviz.widget._view_options import VIEW_CHOICES, changed_options, view_of
 from hookviz.widget._worker import Cancelled, Worker
 
@@ -317,11 +317,7 @@ class MapGallery(Part):
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
         # A page begins to look (a first one, or one that was loaded again), or looks otherwise.
         with self.lock:
-            self._look = {
-                "width": min(6000, max(200, width)),
-                "dpi": 100.0 * min(3.0, max(1.0, ratio)),
-                "style": "dark" if style == "dark" else "light",
-            }
+            self._look = look_of(width, ratio, style)
             self._renew_all()
 
     def _come_near(self, keys: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import threading
 import weakref
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from hookviz.activation import Activation
@@ -120,19 +118,6 @@ class _Kept:
 
     def shows(self, tensor: Tensor, origin: Origin) -> bool:
         return self.tensor() is tensor and self.origin() is origin
-
-
-def fewer_colors(image: Image.Image, compress_level: int = 1) -> bytes:
-    """An RGB picture as a PNG of 256 colors, with about a third of the bytes.
-
-    A grid has the 256 colors of its colormap and the grays of its texts, so that little changes.
-    """
-    file = io.BytesIO()
-    # MAXCOVERAGE keeps rare colors: by Pillow's default a color bar's ends, which few pixels have,
-    # came out in bands (off by 17 of 255; by 3 so).
-    few = image.quantize(256, Image.Quantize.MAXCOVERAGE)
-    few.save(file, "PNG", compress_level=compress_level)
-    return file.getvalue()
 
 
 class PaintBox:

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from hookviz.widget._painting import fewer_colors
+from hookviz.widget._pictures import fewer_colors
 
 WIDTH = 900
 _HEIGHT = 1800

@@ -14,6 +14,7 @@ from hookviz.monitoring import QUANTITIES, MapsOverTime, PictureAt, TrainingHist
 from hookviz.widget._bundle import built
 from hookviz.widget._painting import tiles_of
 from hookviz.widget._part import Handlers, Part
+from hookviz.widget._pictures import look_of
 from hookviz.widget._worker import Cancelled, Worker
 
 _PACE = 2.0  # seconds between two looks at a training that runs
@@ -144,11 +145,7 @@ class TrainingView(Part):
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
         with self.lock:
-            self._look = {
-                "width": min(4000, max(320, width)),
-                "ratio": min(3.0, max(1.0, ratio)),
-                "style": "dark" if style == "dark" else "light",
-            }
+            self._look = look_of(width, ratio, style)
             self._draw_curves_soon()
             self._draw_maps_soon()
             self._draw_strip_soon()
@@ -198,9 +195,9 @@ class TrainingView(Part):
 
     def _curves(self) -> tuple[bytes, dict[str, Any]]:
         with self.lock:
-            look, at, quantity = dict(self._look), self.layer, self.quantity
+            look, at, quantity = self._look, self.layer, self.quantity
         layer = None if at == "all" else self.history.layers[int(at)]
-        ratio = look["ratio"]
+        ratio = look["dpi"] / 100.0
         width = round(look["width"] / ratio)
         file = io.BytesIO()
         figure = self.history.figure(layer, quantity, style=look["style"], width=width)
@@ -211,11 +208,12 @@ class TrainingView(Part):
 
     def _maps(self) -> tuple[bytes, dict[str, Any]]:
         with self.lock:
-            over, step, ones = self._over(), self.step, self._ones()
+            look, over, step, ones = self._look, self._over(), self.step, self._ones()
         if over is None:
             return b"", {}
         try:
-            drawing = over.drawing(step, self._options(_WIDEST_MAPS))
+            widest = int(_WIDEST_MAPS * look["dpi"] / 100.0)
+            drawing = over.drawing(step, {**look, "width": min(widest, look["width"])})
         except MonitorError:  # no values were kept
             picture = next(one for one in ones if one.step == step)
             return self.history.png_bytes(picture), {"alt": f"{_key(picture)} after {step} steps"}
@@ -227,21 +225,13 @@ class TrainingView(Part):
 
     def _strip(self) -> tuple[bytes, dict[str, Any]]:
         with self.lock:
-            over, channel = self._over(), self.channel
+            look, over, channel = self._look, self._over(), self.channel
         if over is None or channel < 0:
             return b"", {}
-        drawing = over.strip_drawing(channel, _STRIP, self._options())
+        drawing = over.strip_drawing(channel, _STRIP, look)
         steps = "steps" if len(over.steps) > 1 else "step"
         return drawing.png_bytes(), {
             "alt": f"Channel {channel} after {len(drawing.channels)} {steps}. {drawing.scale}"
-        }
-
-    def _options(self, most: float = 4000) -> dict[str, Any]:
-        look = self._look
-        return {
-            "width": int(min(look["width"], most * look["ratio"])),
-            "dpi": 100.0 * look["ratio"],
-            "style": look["style"],
         }
 
     def _ones(self) -> list[PictureAt]:

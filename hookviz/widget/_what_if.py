@@ -377,7 +377,7 @@ class WhatIf(Panel, TakesFiles):
 
         self.app.jobs.later("what-if", task)
 
-    def _compare(self) -> None:
+    def _compare_maps(self) -> None:
         """Shows the ticked layers without and with the edits in Compare."""
         app, edits = self.app, self.chosen
         if self.why_not or not edits:
@@ -447,7 +447,7 @@ class WhatIf(Panel, TakesFiles):
             "undo": self._undo,
             "run-edited": self._run_with,
             "target": self._set_target,
-            "compare": self._compare,
+            "compare": self._compare_maps,
             "rank": self._rank,
             "table": self._send_table,
         }

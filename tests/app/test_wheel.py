@@ -21,6 +21,8 @@ from packaging.version import Version
 from hookviz import version
 
 ROOT = Path(__file__).resolve().parents[2]
+# One worker builds the archives, once.
+pytestmark = pytest.mark.xdist_group("wheel")
 IMPORTED = re.compile(r"""(?m)^(?:import|export)\b[^;]*?\bfrom\s+["']([^"']+)["']""")
 
 
@@ -116,8 +118,9 @@ def test_the_lower_bounds_are_those_of_what_is_used() -> None:
         [sys.executable, "tools/lower_bounds.py"], cwd=ROOT, capture_output=True, text=True
     )
     found = dict(line.split("==") for line in done.stdout.splitlines())
-    assert {"matplotlib", "ipywidgets", "anywidget", "jupyterlab", "zarr"} <= set(found)
-    assert not {"torch", "pytest", "hatchling"} & set(found)
+    of_use = {"torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "zarr"}
+    assert of_use <= set(found)
+    assert not {"pytest", "hatchling"} & set(found)
     for name, bound in found.items():
         assert Version(metadata.version(name)) >= Version(bound)
 

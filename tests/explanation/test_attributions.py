@@ -403,6 +403,8 @@ class Rounded(WithGELU):
         (WithGELU, "saliency", {"steps": 3}, "Saliency has no option 'steps'; it has none"),
         (WithGELU, "smoothgrad", {"sample": 3}, "Did you mean 'samples'"),
         (WithGELU, "smoothgrad", {"samples": 0}, "samples is 0; .* whole number from 1"),
+        (WithGELU, "smoothgrad", {"samples": None}, "samples is None; .* whole number from 1"),
+        (WithGELU, "smoothgrad", {"seed": None}, "seed is None; .* whole number from 0"),
         (WithGELU, "smoothgrad", {"noise": -1}, "noise is -1; .* above 0"),
         (WithGELU, "integrated_gradients", {"steps": 2.5}, "steps is 2.5; .* whole number"),
         (WithGELU, "integrated_gradients", {"batch": True}, "batch is True"),

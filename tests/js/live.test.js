@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test, vi } from "vitest";
 import { BUSY_AFTER, Chain, GIVE_UP_AFTER } from "../../hookviz/widget/js/live_chain.js";
 import { mosaic, packedTable, spread } from "../../hookviz/widget/js/live_card.js";
 import { Film, pace } from "../../hookviz/widget/js/live_film.js";
-import { cameraProblem, Packing } from "../../hookviz/widget/js/live_sources.js";
+import { cameraProblem, opaque, Packing } from "../../hookviz/widget/js/live_sources.js";
 import { renderLive } from "../../hookviz/widget/js/panel_live.js";
 import { FakeModel, part, press, tick } from "./fake_model.js";
 
@@ -154,6 +154,11 @@ test("frames travel as PNG where that helps: on a slow link, not for a busy kern
     other.took(400);
     expect(other.png).toBe(n < 4);
   }
+});
+
+test("a frame travels without the canvas's alpha", () => {
+  const pixels = new Uint8ClampedArray([1, 2, 3, 255, 4, 5, 6, 255]);
+  expect([...new Uint8Array(opaque(pixels))]).toEqual([1, 2, 3, 4, 5, 6]);
 });
 
 test("what a browser answers about a camera is one sentence", () => {

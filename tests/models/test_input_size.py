@@ -152,6 +152,13 @@ def test_what_cannot_be_found_is_none(module):
     assert find_input_size(module) is None
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
+def test_a_part_in_torchscript_takes_no_hooks_and_is_passed_by():
+    part = torch.jit.script(nn.ReLU())
+    module = nn.Sequential(nn.Conv2d(1, 4, 1), part, nn.Flatten(), nn.Linear(4 * 24 * 24, 10))
+    assert find_input_size(module) == InputSize(1, (24, 24), only=True)
+
+
 def test_a_forward_that_needs_values_or_more_arguments_is_none():
     calls = []
 

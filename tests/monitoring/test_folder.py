@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -71,10 +72,11 @@ def test_a_folder_is_read_while_it_is_written(small: Small, tmp_path: Path) -> N
 
         def after(**numbers: object) -> None:
             m.step(**numbers)
-            seen.append((reader.step_number, len(reader.values("fc", "mean")[0]), reader.ended))
+            seen.append((reader.step_number, len(reader.values("fc", "mean")[0]), reader.state))
 
         train(small, batches(3), after)
-    assert seen == [(1, 1, False), (2, 2, False), (3, 3, False)]
+    assert seen == [(1, 1, "running"), (2, 2, "running"), (3, 3, "running")]
+    assert reader.state == "ended"
     same(reader, m)
 
 
@@ -105,10 +107,22 @@ def test_going_on_in_a_folder(small: Small, tmp_path: Path) -> None:
     with pytest.raises(MonitorError, match=r"holds a watched training already.*resume=True"):
         hookviz.monitor(small, out=folder).__enter__()
     with hookviz.monitor(small, stats_every=1, out=folder, resume=True) as m:
-        assert not hookviz.open_monitor(folder).ended
+        assert hookviz.open_monitor(folder).state == "running"
         train(small, batches(2), m.step)
     assert m.values("fc", "mean")[0].tolist() == [1, 2, 3, 4]
     same(hookviz.open_monitor(folder), m)
+
+
+def test_without_a_lock_a_training_without_an_end_counts_as_running(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> bool:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("hookviz.monitoring._folder.lock_taken", refused)
+    with hookviz.monitor(small, stats_every=1, out=tmp_path / "a") as m:
+        train(small, batches(1), m.step)
+        assert hookviz.open_monitor(tmp_path / "a").state == "running"
 
 
 def test_folders_that_are_none(tmp_path: Path) -> None:

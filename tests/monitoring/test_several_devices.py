@@ -55,7 +55,7 @@ def test_rank_0_shows_and_what_it_wrote_is_there_after_it_was_killed(tmp_path: P
     said = [rank.communicate(timeout=200)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [-signal.SIGKILL] * 2
     found = hookviz.open_monitor(tmp_path / "run")
-    assert found.state == "running"
+    assert found.state == "interrupted"
     assert found.scalar()[1].tolist() == [0, 1, 2, 3]
     assert found.values("0", "mean")[0].tolist() == [1, 2, 3, 4]
     assert "rank 0 of 2" in found.notes[""]

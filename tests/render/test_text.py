@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
+import math
 
 import numpy as np
 import pytest
@@ -81,14 +80,22 @@ def test_kerned_and_joined_letters_take_the_room_that_was_measured():
 
 
 @pytest.mark.parametrize("text", ["猫.png", "\x00", "🐱", "\ud83d"])
-def test_the_first_figure_of_a_process_may_bear_any_name(text):
+def test_the_first_figure_of_a_process_may_bear_any_name(text, fresh_python, tmp_path):
     code = f"""
-import warnings
-warnings.simplefilter("error")
 import torch
 from hookviz.render import GridOptions, FigureFacts, draw
 draw(torch.rand(1, 2, 3, 3), GridOptions(), facts=FigureFacts(image={text!a})).png_bytes()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = fresh_python.run(code, cwd=tmp_path)  # where a warning is an error
     assert done.returncode == 0, done.stderr
     assert "lyph" not in done.stderr
+
+
+@pytest.mark.parametrize("width", [200, 320, 640])
+def test_what_has_no_color_of_the_scale_is_named_within_the_page(width: int) -> None:
+    maps = torch.randn(1, 8, 20, 20, generator=torch.Generator().manual_seed(0))
+    maps[0, 0, 0, :3], maps[0, 1, 3, 4], maps[0, 2, 3, 4] = math.nan, math.inf, -math.inf
+    texts = feature_grid(maps, width=width).findobj(Text)
+    ends = {text.get_text(): text.get_window_extent().x1 for text in texts}
+    assert {"+Inf: 1 value", "−Inf: 1 value", "above the scale: 36 values"} <= ends.keys()
+    assert max(ends.values()) <= width

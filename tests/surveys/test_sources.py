@@ -113,6 +113,32 @@ def test_an_iterable_is_gone_on_with(begin: Begin, photos: Path, tmp_path: Path)
         begin(iter(inputs), tmp_path / "new", part="1/2")
 
 
+def test_an_iterable_that_ended_early_is_read_as_far_as_it_is_done(
+    begin: Begin, photos: Path, tmp_path: Path
+) -> None:
+    inputs = inputs_of(photos)[:4]
+    with pytest.raises(SurveyError, match="2 of 6 images cannot be read"):
+        begin(iter([*inputs, "no file", "none"]), tmp_path, keep="whole")
+    found = hookviz.open_survey(tmp_path)
+    assert found.images_read() == [0, 1, 2, 3]
+    assert found.tensor("conv").shape[0] == len(found.tensor("conv", [3, 0])) + 2
+    assert found.notes == ("1 of 1 shards are done; the numbers are over these.",)
+
+
+def test_what_was_known_of_an_iterable_is_not_taken_for_all_of_it(
+    begin: Begin, photos: Path, tmp_path: Path
+) -> None:
+    inputs: list[Any] = inputs_of(photos)[:18]
+    inputs[7] = "no file"
+    told: list[Any] = []
+    with pytest.raises(RunCancelled, match=r"cancelled; 1 shards are kept"):
+        begin(iter(inputs), tmp_path, progress=told.append, cancelled=lambda: bool(told))
+    begin(iter(inputs), tmp_path, progress=told.append, bad_limit=0.1)  # of the first six it is 1/6
+    assert [(one.images_done, one.images, one.seconds_left) for one in told] == [
+        (6, 0, None), (12, 0, None), (18, 0, None),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

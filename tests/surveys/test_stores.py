@@ -92,6 +92,17 @@ def test_arrays_are_zarr_with_chunks_of_32_images_and_64_channels(
 
 
 @needs_zarr
+def test_an_iterable_is_kept_in_arrays_too(begin: Begin, tmp_path: Path) -> None:
+    images = [torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(n)) for n in range(8)]
+    net = nn.Conv2d(3, 4, 3)
+    plain, arrays = (
+        begin(iter(images), tmp_path / store, model=net, layers=[""], keep="whole", store=store)
+        for store in ("safetensors", "zarr")
+    )
+    assert torch.equal(arrays.tensor(arrays.layers[0]), plain.tensor(plain.layers[0]))
+
+
+@needs_zarr
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_arrays_survive_a_kill_and_are_made_once(begin: Begin, some: Path, tmp_path: Path) -> None:
     options: Any = {"keep": "whole", "store": "zarr", "bad_limit": 1, "layers": ["conv"]}

@@ -100,7 +100,7 @@ def test_a_kept_run_has_neither_its_model_nor_its_photo() -> None:
     run(app)
     assert gone(*old)
     # And it can be compared with a run of the other model.
-    panel._compare(keys(panel))
+    panel._compare_runs(keys(panel))
     assert app.wait(60)
     assert [row["label"] for row in panel.layers] == ["0"]
     assert panel.summary["only"] == [[], ["1"]]

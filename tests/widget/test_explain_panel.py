@@ -202,6 +202,19 @@ def attending(make_page: Any) -> Iterator[tuple[Explorer, Any, Any]]:
     app.close()
 
 
+def test_figures_are_as_wide_on_a_fine_screen(ready: Any) -> None:
+    app, _, page = ready
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    wide = []
+    for ratio in (1, 2):
+        page.say("look", width=600 * ratio, ratio=ratio, style="light")
+        assert app.wait(30)
+        message, buffers = page.last("figures")
+        wide.append(Image.open(io.BytesIO(buffers[0])).width / message["ratio"])
+    assert wide == [520, 520]
+
+
 def test_attention_from_the_class_token_and_from_a_patch_of_the_photo(attending: Any) -> None:
     app, panel, page = attending
     page.say("explain", target="", options={})

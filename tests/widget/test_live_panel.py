@@ -24,8 +24,8 @@ from hookviz.widget import Explorer, explore
 
 
 def frame(shade: int = 0, size: tuple[int, int] = (40, 30)) -> np.ndarray:
-    """(H, W, 4) uint8, as a canvas gives it."""
-    pixels = np.full((size[1], size[0], 4), 255, np.uint8)
+    """(H, W, 3) uint8, as a page sends it."""
+    pixels = np.full((size[1], size[0], 3), 255, np.uint8)
     pixels[..., 0] = np.arange(size[0]) * 5
     pixels[..., 1] = 40 * shade
     pixels[8:20, 5 + shade : 15 + shade, 2] = 10
@@ -48,7 +48,7 @@ def show(page: Any, seq: int, pixels: np.ndarray, **more: Any) -> None:
 
 def clip(count: int = 5) -> bytes:
     file = io.BytesIO()
-    first, *others = (Image.fromarray(frame(n)[..., :3]) for n in range(count))
+    first, *others = (Image.fromarray(frame(n)) for n in range(count))
     first.save(file, "WEBP", save_all=True, append_images=others, duration=70, lossless=True)
     return file.getvalue()
 
@@ -58,7 +58,7 @@ def test_a_frame_gives_the_levels_and_predictions_that_python_gives(ready: Any) 
     for seq in (1, 2, 3):
         show(page, seq, frame(seq), number=seq, seconds=seq / 20, name="camera")
         message, buffers = page.last("tiles")
-        image = Image.fromarray(frame(seq)[..., :3])
+        image = Image.fromarray(frame(seq))
         run = hookviz.feature_maps(app.model, image, ["conv", "deep.0"])
         assert message["seq"] == seq
         assert (message["name"], message["number"]) == (f"camera frame {seq}", seq)
@@ -127,7 +127,7 @@ def test_no_frame_is_of_an_edited_model(ready: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"width": 40, "height": 31}, "sent 4800 bytes for 40×31 pixels"),
+        ({"width": 40, "height": 31}, "sent 3600 bytes for 40×31 pixels"),
         ({"width": 0, "height": 30}, "a frame of 0×30 pixels"),
         ({"width": 4000, "height": 30}, "a frame of 4000×30 pixels"),
         ({"width": "40", "height": 30}, "sent width='40'; it must be a whole number"),
@@ -222,7 +222,7 @@ def test_freezing_makes_the_frame_the_image_of_all_panels_and_exports(
     assert app.alert == {}
     assert app.run is live
     assert app.image is live.image is app.image_input.value
-    assert np.array_equal(np.asarray(app.image.image), frame(2)[..., :3])
+    assert np.array_equal(np.asarray(app.image.image), frame(2))
     assert (app.image.name, app.image.number) == ("camera frame 7", 7)
     assert list(app.figures) == ["conv", "deep.0"]
     assert app.predictions["items"]
@@ -259,8 +259,8 @@ def test_an_animation_is_gone_through_by_number_as_pillow_composes_it(ready: Any
         assert (message["seq"], message["number"]) == (seq, number)
         assert message["lasts"] == pytest.approx(0.07)
         shown = Image.open(io.BytesIO(buffers[message["preview"]]))
-        assert np.array_equal(np.asarray(shown.convert("RGB")), frame(number)[..., :3])
-        assert np.array_equal(np.asarray(panel.run.image.image), frame(number)[..., :3])
+        assert np.array_equal(np.asarray(shown.convert("RGB")), frame(number))
+        assert np.array_equal(np.asarray(panel.run.image.image), frame(number))
     page.say("clip-frame", seq=9, number=5)
     assert "Frame 5 was asked for; there are 0 to 4." in app.alert["message"]
     page.say("freeze")
@@ -354,7 +354,7 @@ def test_a_recording_keeps_the_next_frames_as_they_are_shown(
     names = [layer["file"] for one in manifest["frames"] for layer in one["layers"]]
     if form == "files":
         assert len(names) == 4
-        shown = hookviz.read_image(frame(2)[..., :3], name="camera frame 0")
+        shown = hookviz.read_image(frame(2), name="camera frame 0")
         again = hookviz.reproduce(folder / names[2], app.model, shown)
         assert again.identical, again.differences
     else:

@@ -10,6 +10,7 @@ import anywidget
 import numpy as np
 import pytest
 import torch
+from ipywidgets.embed import embed_data
 from PIL import Image
 from torch import nn
 
@@ -252,6 +253,15 @@ class TestImageInput:
         widget.value = None
         assert widget.info == {}
         widget.close()
+
+
+def test_an_app_can_be_embedded_in_a_page_without_a_kernel() -> None:
+    app = Explorer()
+    try:
+        state = embed_data([app])["manager_state"]["state"]
+        assert {app.model_id, *(part.model_id for part in app.parts)} <= state.keys()
+    finally:
+        app.close()
 
 
 def activations(net: nn.Module, *layers: str) -> tuple[Activation, ...]:

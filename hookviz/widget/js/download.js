@@ -35,8 +35,8 @@ export function saveFile(model, ready, save = download) {
   });
 }
 
-/** @param {Blob} blob @param {string} name */
-function download(blob, name) {
+/** Hands a file to the browser. @param {Blob} blob @param {string} name */
+export function download(blob, name) {
   const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;

@@ -211,6 +211,42 @@ export function checkbox(hv, label, { shown = label, ...props } = {}) {
   return { input, line: h("label", { class: "hv-check", title: label }, input, shown) };
 }
 
+/** Acts on Enter in any of some fields; the notebook does not get that key. @param {HTMLElement[]} inputs @param {() => void} act */
+export function onEnter(inputs, act) {
+  for (const input of inputs) {
+    input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.stopPropagation();
+      act();
+    });
+  }
+}
+
+/** A line that says what was refused. @param {string} hv */
+export function problemLine(hv) {
+  const el = h("p", { hv, class: "hv-field-problem", role: "alert", hidden: true });
+  return {
+    el,
+    /** @param {Props | null | undefined} alert */
+    show(alert) {
+      el.hidden = !alert?.message;
+      setText(el, alert?.message ? sentence(alert) : "");
+    },
+  };
+}
+
+/**
+ * What stands in the line of a channel: its number, a bar, a text.
+ * @param {number} channel
+ * @param {number} share of the longest bar; below 0 it is marked so
+ * @param {string} text
+ */
+export function channelBar(channel, share, text) {
+  const fill = h("span", { class: share < 0 ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
+  fill.style.width = `${Math.round(Math.abs(share) * 1000) / 10}%`;
+  return [h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, text)];
+}
+
 /** An id that no other widget of the page has: each has a copy of this module. @param {string} what */
 export function freshId(what) {
   return `hv-${what}-${Math.random().toString(36).slice(2)}`;
@@ -237,11 +273,7 @@ export function textField(hv, label, props, commit) {
     commit(asked ?? "");
   };
   input.addEventListener("change", send);
-  input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter") return;
-    event.stopPropagation();
-    send();
-  });
+  onEnter([input], send);
   return {
     input, problem,
     /** @param {string} value what stands, as Python says */
@@ -351,6 +383,16 @@ export function showBytes(img, bytes, type = "image/png") {
   setAttribute(img, "src", bytes && URL.createObjectURL(new Blob([part], { type })));
   img.hidden = !bytes;
   if (before) URL.revokeObjectURL(before);
+}
+
+/**
+ * Shows pictures in the <img>s of a box, each in its place; those without one show nothing.
+ * @param {Element} box
+ * @param {DataView[]} [buffers]
+ * @param {string} [type]
+ */
+export function showPictures(box, buffers = [], type) {
+  box.querySelectorAll("img").forEach((img, i) => showBytes(img, buffers[i]?.byteLength ? buffers[i] : null, type));
 }
 
 /**

@@ -4,8 +4,9 @@
 // pointer is on is found and asked for by pointing.js, which takes this map for one of the maps.
 import "./panel_channel.css";
 import { histogram } from "./histogram.js";
-import { button, Cleanup, debounce, focused, h, icon, isDark, isOff, labelled, numberText, setAttribute, setOff, setText, showBytes, textInput } from "./kit.js";
-import { answerText, fieldText, sentence, shownNumber } from "./wording.js";
+import { button, channelBar, Cleanup, focused, h, icon, isOff, labelled, numberText, onEnter, problemLine, setAttribute, setOff, setText, showBytes, showPictures, textInput } from "./kit.js";
+import { pixelRatio, watchLook } from "./look.js";
+import { answerText, fieldText, shownNumber } from "./wording.js";
 import { moved, same, showing, wheeled, WHOLE, zoomed } from "./zoom.js";
 
 /** Pixels of the page that one activation gets at most. */
@@ -82,11 +83,7 @@ function mapView(cleanup, model) {
   frame.addEventListener("dragstart", (/** @type {Event} */ event) => event.preventDefault());
   const resized = new ResizeObserver(place);
   resized.observe(frame);
-  cleanup.add(() => {
-    resized.disconnect();
-    showBytes(map, null);
-    showBytes(under, null);
-  });
+  cleanup.add(() => resized.disconnect());
   place();
 
   return {
@@ -167,7 +164,7 @@ function looksForView(cleanup, model) {
   }, {}, "What does it look for?");
   const stop = button("channel-looks-cancel", () => model.send({ type: "cancel" }), { class: "hv-button", title: "The picture so far stays" }, "Cancel");
   const save = button("channel-looks-export", () => model.send({ type: "export" }), {}, icon("export"), "Export as zip");
-  const problem = h("p", { hv: "channel-looks-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const problem = problemLine("channel-looks-problem");
   const fill = h("span", { class: "hv-bar-fill" });
   const bar = h("div", { hv: "channel-looks-bar", class: "hv-bar", role: "progressbar", "aria-label": "Steps of the picture", hidden: true, "aria-valuemin": "0" }, fill);
   const said = h("p", { class: "hv-note hv-dim" });
@@ -176,15 +173,9 @@ function looksForView(cleanup, model) {
   const done = h("p", { hv: "channel-looks-done", class: "hv-note", role: "status" });
   const beside = h("div", { class: "hv-channel-right" }, said, values, done, save);
   const box = h("div", {}, h("h5", {}, "What it looks for ", h("span", { class: "hv-dim" }, "a picture made so that the channel answers strongly to it; it is of no photo")),
-    h("div", { class: "hv-actions" }, go, labelled("Size", size), labelled("Steps", steps), labelled("Seed", seed), stop), problem, bar,
+    h("div", { class: "hv-actions" }, go, labelled("Size", size), labelled("Steps", steps), labelled("Seed", seed), stop), problem.el, bar,
     h("div", { class: "hv-channel-top" }, img, beside));
-  for (const input of [size, steps, seed]) {
-    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "Enter") return;
-      event.stopPropagation();
-      go.click();
-    });
-  }
+  onEnter([size, steps, seed], () => go.click());
   cleanup.follow(model, ["looks_for"], () => {
     const { state = "none", why_not: why = "", step = 0, steps: of = 0, title, clean, robust, note, value, edited } = model.get("looks_for") ?? {};
     const working = state === "working";
@@ -208,12 +199,7 @@ function looksForView(cleanup, model) {
     if (wanted) box.scrollIntoView?.({ block: "nearest" });
     wanted = false;
   });
-  cleanup.follow(model, ["alert"], () => {
-    const alert = model.get("alert") ?? {};
-    problem.hidden = !alert.message;
-    setText(problem, alert.message ? sentence(alert) : "");
-  });
-  cleanup.add(() => showBytes(img, null));
+  cleanup.follow(model, ["alert"], () => problem.show(model.get("alert")));
   return { box, img };
 }
 
@@ -230,11 +216,7 @@ function sender(cleanup, model) {
   const go = button("channel-send", () => send(false), {}, "Send to cell");
   const text = h("p", { hv: "channel-sent", class: "hv-note", role: "status" });
   const again = button("channel-replace", () => send(true), { class: "hv-button" }, "Replace it");
-  name.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter") return;
-    event.stopPropagation();
-    send(false);
-  });
+  onEnter([name], () => send(false));
   name.addEventListener("input", () => { again.hidden = true; });
   cleanup.follow(model, ["sent"], () => {
     const sent = model.get("sent") ?? {};
@@ -311,16 +293,11 @@ export function renderChannel({ model, el }) {
   function keepFocus(box) {
     if (box.contains(focused(box))) (view.map.hasAttribute("tabindex") ? view.map : number).focus({ preventScroll: true });
   }
-  /** Pictures of a list, each in its place. @param {HTMLElement} box @param {DataView[]} buffers */
-  function paintAll(box, buffers) {
-    box.querySelectorAll("img").forEach((img, i) => showBytes(/** @type {HTMLImageElement} */ (img), buffers[i]?.byteLength ? buffers[i] : null));
-  }
-  const bare = (/** @type {HTMLElement} */ box) => box.querySelectorAll("img").forEach((img) => showBytes(/** @type {HTMLImageElement} */ (img), null));
   cleanup.follow(model, ["places"], () => {
     const list = model.get("places") ?? [];
     keepFocus(places);
     placesBox.hidden = !list.length;
-    bare(places);
+    showPictures(places);
     places.replaceChildren(...list.map((/** @type {any} */ place) => {
       const { key, channel } = model.get("shown");
       const value = shownNumber(place.value);
@@ -337,9 +314,7 @@ export function renderChannel({ model, el }) {
     const from = leads?.label ? ` of ${leads.label}` : "";
     inputsTitle.replaceChildren(`Input channels by weight${from} `, h("span", { class: "hv-dim" }, `it reads ${count} of ${total}; − where the weights add up to less than zero`));
     inputs.replaceChildren(...bars.map((/** @type {[number, string, number, boolean]} */ [channel, size, share, negative]) => {
-      const fill = h("span", { class: negative ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
-      fill.style.width = `${Math.round(share * 1000) / 10}%`;
-      const inside = [h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, `${negative ? "−" : "+"} ${size}`)];
+      const inside = channelBar(channel, negative ? -share : share, `${negative ? "−" : "+"} ${size}`);
       return h("li", {}, leads?.key
         ? button("channel-input", () => {
           view.map.focus();
@@ -355,7 +330,7 @@ export function renderChannel({ model, el }) {
   cleanup.follow(model, ["earlier"], () => {
     const list = model.get("earlier") ?? [];
     earlierBox.hidden = !list.length;
-    bare(earlier);
+    showPictures(earlier);
     earlier.replaceChildren(...list.map((/** @type {any} */ one, /** @type {number} */ i) => h("li", { class: "hv-channel-image" },
       h("img", { alt: `What the network saw of ${one.name}`, hidden: true }), h("img", { class: "hv-channel-map", alt: `Its map for ${one.name}: ${one.low} to ${one.high}`, hidden: true }),
       h("span", {}, i ? one.name : `${one.name}, now`), h("span", { class: "hv-dim" }, `${one.low} to ${one.high}`))));
@@ -365,12 +340,12 @@ export function renderChannel({ model, el }) {
     if (message.channel !== model.get("shown")?.channel) return;
     if (message.type === "map") view.paint(message, buffers);
     else if (message.type === "looks-for") showBytes(looks.img, buffers[0] ?? null);
-    else if (message.type === "crops") paintAll(places, buffers);
+    else if (message.type === "crops") showPictures(places, buffers);
     else if (message.type === "filters") {
       showBytes(filters, buffers[0] ?? null);
       filters.style.width = "";
-      filters.onload = () => { filters.style.width = `${filters.naturalWidth / Math.max(1, devicePixelRatio || 1)}px`; };
-    } else if (message.type === "earlier") paintAll(earlier, buffers);
+      filters.onload = () => { filters.style.width = `${filters.naturalWidth / pixelRatio()}px`; };
+    } else if (message.type === "earlier") showPictures(earlier, buffers);
   });
   root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     const target = /** @type {HTMLElement} */ (event.target);
@@ -384,9 +359,7 @@ export function renderChannel({ model, el }) {
     event.stopPropagation();
   });
   cleanup.add(() => {
-    bare(places);
-    bare(earlier);
-    showBytes(filters, null);
+    showPictures(root);
   });
 
   const leave = cleanup.mount(el, root);
@@ -400,39 +373,17 @@ export function renderChannel({ model, el }) {
   app?.addEventListener("hv-said", onSaid);
   cleanup.add(() => app?.removeEventListener("hv-said", onSaid));
   view.tell(null, false);
-  tellLook(root, model, cleanup);
-  return leave;
-}
-
-/**
- * Tells width, resolution and theme, and whether the panel is on the screen.
- * @param {HTMLElement} root @param {import("./kit.js").Model} model @param {Cleanup} cleanup
- */
-function tellLook(root, model, cleanup) {
-  let told = "";
-  let seen = true;
-  function refresh() {
-    const visible = root.clientWidth > 0;
-    const look = { width: root.clientWidth, ratio: Math.max(1, devicePixelRatio || 1), style: isDark(root) ? "dark" : "light" };
-    const now = JSON.stringify(look);
+  const tell = (/** @type {any} */ message) => {
     try {
-      if (visible && now !== told) model.send({ type: "look", ...look });
-      else if (visible !== seen) model.send({ type: "visible", on: visible });
+      model.send(message);
     } catch {
       // The kernel is gone: the app says so elsewhere.
     }
-    if (visible) told = now;
-    seen = visible;
-  }
-  const soon = debounce(150, refresh);
-  const size = new ResizeObserver(() => (told && root.clientWidth ? soon() : refresh()));
-  size.observe(root);
-  const theme = new MutationObserver(soon);
-  for (const node of [document.documentElement, document.body]) {
-    theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
-  }
-  cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
-  refresh();
+  };
+  // A page before this one may have shown it.
+  if (!root.clientWidth) tell({ type: "visible", on: false });
+  watchLook(root, root, cleanup, (look) => tell({ type: "look", ...look }), (on) => tell({ type: "visible", on }));
+  return leave;
 }
 
 export default { render: renderChannel };

@@ -6,8 +6,9 @@
 // the same places (`_painted` in _compare.py): they are put together here, tile by tile and pixel
 // by pixel, so that another way to look at them asks for nothing. No value is taken from a color.
 import "./panel_compare.css";
-import { button, bytesText, checkbox, Cleanup, clickPlace, debounce, focused, freshId, h, icon, isDark, isOff, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes } from "./kit.js";
-import { sentence } from "./wording.js";
+import { button, bytesText, checkbox, Cleanup, clickPlace, freshId, h, icon, isOff, middle, numberText, partAlert, select, setAttribute, setChoices, setName, setOff, setText, showBytes, showPictures } from "./kit.js";
+import { pixelRatio, watchLook } from "./look.js";
+import { sentence, shownNumber } from "./wording.js";
 
 /** @typedef {{x: number, y: number, part: number, channel: number, index: number}} Cell of the canvas, in its pixels */
 /** @typedef {{channel: number, y: number, x: number}} Place */
@@ -16,7 +17,6 @@ const SVG = "http://www.w3.org/2000/svg";
 const BLINK = 800;
 const SMALLEST = 5;
 const MODES = /** @type {[string, string][]} */ ([["side", "Side by side"], ["difference", "Difference"], ["blink", "Blink"], ["wipe", "Wipe"]]);
-const shown = (/** @type {string | undefined} */ text) => (text ?? "").replaceAll("-", "−");
 const shapeText = (/** @type {number[]} */ shape) => shape.join("×");
 
 /**
@@ -82,8 +82,7 @@ export function renderCompare({ model, el }) {
     h("div", { class: "hv-compare-head" }, h("div", { class: "hv-compare-runs" }, reference, other), against, closing),
     h("div", { class: "hv-compare-head" }, said, first), only, table.el, maps.el,
     h("div", { class: "hv-compare-head" }, exportOne, exportAll, exported));
-  const root = h("section", { hv: "compare", class: "hv hv-part hv-compare", "aria-label": "Compare" }, tray.el, partAlert(model, cleanup), said, result);
-  result.querySelector(".hv-compare-head + .hv-compare-head")?.prepend(said);
+  const root = h("section", { hv: "compare", class: "hv hv-part hv-compare", "aria-label": "Compare" }, tray.el, partAlert(model, cleanup), result);
 
   cleanup.follow(model, ["compared", "layers", "summary", "layer"], () => {
     const compared = model.get("compared") ?? {};
@@ -119,7 +118,10 @@ export function renderCompare({ model, el }) {
   });
   const leave = cleanup.mount(el, root);
   send({ type: "thumbnails" });
-  maps.look();
+  watchLook(root, maps.el, cleanup, (look) => {
+    send({ type: "look", ...look });
+    maps.draw();
+  }, (on) => on && maps.draw());
   return leave;
 }
 
@@ -198,7 +200,7 @@ function makeTray(model, cleanup, send) {
       if (img) showBytes(img, buffers[index], "image/jpeg");
     });
   });
-  cleanup.add(() => list.querySelectorAll("img").forEach((/** @type {HTMLImageElement} */ img) => showBytes(img, null)));
+  cleanup.add(() => showPictures(list));
   let folded = "";
   return {
     el: fold,
@@ -248,7 +250,7 @@ function makeTable(send) {
           const [a, b] = row.shapes.map(shapeText);
           const isFirst = index === summary.first;
           const cell = (/** @type {string} */ text, /** @type {string} */ title = "") => h("td", { title: title || null }, text);
-          const fine = (/** @type {number | null} */ value) => (value === null ? "–" : shown(value.toFixed(6)));
+          const fine = (/** @type {number | null} */ value) => (value === null ? "–" : shownNumber(value.toFixed(6)));
           return h("tr", { "data-verdict": row.verdict, "data-label": row.label }, h("th", { scope: "row" }, name),
             h("td", { title: row.reason || row.note || null }, h("span", { class: isFirst ? "hv-badge hv-warn" : "hv-dim" }, isFirst ? "first difference" : row.verdict),
               row.mismatched ? ` ${row.mismatched} not finite` : ""),
@@ -379,7 +381,7 @@ function makeMaps(model, cleanup, send) {
   }
   function draw() {
     if (!isMaps()) return;
-    const ratio = Math.max(1, Math.min(3, devicePixelRatio || 1));
+    const ratio = pixelRatio();
     const wide = Math.max(100, Math.floor(frame.clientWidth * ratio));
     const { tiles, channels } = facts;
     layout = arrange({ mode, parts: chosenParts(), channels, tile: tiles, wide, ratio });
@@ -480,8 +482,8 @@ function makeMaps(model, cleanup, send) {
   }
   /** @param {any} place with its values */
   function placeText(place) {
-    const values = place.values.map((/** @type {string} */ text, /** @type {number} */ run) => (text ? `run ${run + 1}: ${shown(text)}` : "")).filter(Boolean);
-    return [`channel ${place.channel} · y ${place.y}, x ${place.x}`, ...values, `${againstRun() + 1} − 1: ${shown(place.difference)}`, `relative ${shown(place.relative)}`].join(" · ");
+    const values = place.values.map((/** @type {string} */ text, /** @type {number} */ run) => (text ? `run ${run + 1}: ${shownNumber(text)}` : "")).filter(Boolean);
+    return [`channel ${place.channel} · y ${place.y}, x ${place.x}`, ...values, `${againstRun() + 1} − 1: ${shownNumber(place.difference)}`, `relative ${shownNumber(place.relative)}`].join(" · ");
   }
   function tell() {
     const pin = model.get("pin") ?? {};
@@ -556,7 +558,10 @@ function makeMaps(model, cleanup, send) {
   /** @param {any} message @param {DataView[]} buffers */
   async function take(message, buffers) {
     const made = message.tiles ? await Promise.all(buffers.map((bytes) => createImageBitmap(new Blob([/** @type {BlobPart} */ (/** @type {unknown} */ (bytes))], { type: "image/png" })))) : [];
-    if (facts && facts.version > message.version) return;
+    if ((facts && facts.version > message.version) || !model.get("compared")?.state) {
+      made.forEach((bitmap) => bitmap.close());
+      return;
+    }
     bitmaps.forEach((bitmap) => bitmap?.close());
     facts = message;
     bitmaps = made;
@@ -607,26 +612,8 @@ function makeMaps(model, cleanup, send) {
   still.addEventListener("change", motion);
   cleanup.add(() => still.removeEventListener("change", motion));
 
-  let told = "";
-  function look() {
-    if (!el.clientWidth) return;
-    const ratio = Math.max(1, Math.min(3, devicePixelRatio || 1));
-    const message = { type: "look", width: Math.round(el.clientWidth * ratio), ratio, style: isDark(el.closest(".hv") ?? el) ? "dark" : "light" };
-    const now = JSON.stringify(message);
-    if (now !== told) send(message);
-    told = now;
-  }
-  const soon = debounce(200, () => {
-    look();
-    draw();
-  });
-  const size = new ResizeObserver(soon);
-  size.observe(el);
-  const theme = new MutationObserver(soon);
-  for (const node of [document.documentElement, document.body]) theme.observe(node, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-theme", "class"] });
-  cleanup.add(() => [size, theme].forEach((observer) => observer.disconnect()));
   refresh();
-  return { el, look, focused: () => focused(el) };
+  return { el, draw };
 }
 
 export default { render: renderCompare };

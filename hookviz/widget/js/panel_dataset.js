@@ -4,8 +4,8 @@
 // said, alert; crops arrive by message, those of the list when their rows come near the screen.
 import "./panel_dataset.css";
 import { histogram } from "./histogram.js";
-import { actionButtons, button, Cleanup, debounce, focused, h, icon, labelled, select, setAttribute, setChoices, setOff, setText, showBytes, textInput } from "./kit.js";
-import { sentence, worded } from "./wording.js";
+import { actionButtons, button, Cleanup, debounce, focused, h, icon, labelled, onEnter, problemLine, select, setAttribute, setChoices, setOff, setText, showBytes, showPictures, textInput } from "./kit.js";
+import { worded } from "./wording.js";
 
 /** The columns of the list: what they sort by, and their names. @type {[string, string][]} */
 const COLUMNS = [["channel", "Channel"], ["mean", "Mean"], ["max", "Largest"], ["zeros", "Zeros"]];
@@ -23,17 +23,11 @@ const KEPT_THUMBNAILS = 600;
 export function renderDataSet({ model, el }) {
   const cleanup = new Cleanup();
   const send = (/** @type {any} */ message) => model.send(message);
-  const onEnter = (/** @type {HTMLElement[]} */ inputs, /** @type {HTMLElement} */ act) => inputs.forEach((input) =>
-    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "Enter") return;
-      event.stopPropagation();
-      act.click();
-    }));
 
   // ── opening and surveying
   const folder = textInput("dataset-folder", "Survey's folder", { class: "hv-input hv-dataset-path", placeholder: "the folder of a survey" });
   const open = button("dataset-open", () => send({ type: "open", folder: folder.value }), {}, "Open");
-  const folderProblem = h("p", { hv: "dataset-folder-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const folderProblem = problemLine("dataset-folder-problem");
   const images = textInput("dataset-images", "Folder of images", { class: "hv-input hv-dataset-path", placeholder: "photos" });
   const target = textInput("dataset-target", "Keep the survey in", { class: "hv-input hv-dataset-path", placeholder: "hookviz_surveys, by the images' name" });
   const batch = h("input", { hv: "dataset-batch", class: "hv-input hv-page", type: "number", min: "1", value: "32", "aria-label": "Images at a time" });
@@ -42,15 +36,15 @@ export function renderDataSet({ model, el }) {
   }, { class: "hv-button hv-primary" }, icon("play"), "Survey the ticked layers");
   const cancel = button("dataset-cancel", () => send({ type: "cancel" }), {}, "Cancel");
   const why = h("span", { hv: "dataset-why", class: "hv-dim hv-note" });
-  const problem = h("p", { hv: "dataset-problem", class: "hv-field-problem", role: "alert" });
+  const problem = problemLine("dataset-problem");
   const actions = h("div", { class: "hv-actions" });
   const progress = h("p", { hv: "dataset-progress", role: "status", class: "hv-note" });
   const making = h("details", { hv: "dataset-making" }, h("summary", {}, "Survey a folder of images"),
     h("div", { class: "hv-dataset-bar" }, labelled("Images", images), labelled("Keep it in", target), labelled("At a time", batch), start, why),
     h("p", { class: "hv-dim hv-note" }, "A cancelled survey goes on where it ended when it is started again."));
   const isBusy = () => Boolean(model.get("progress"));
-  onEnter([folder], open);
-  onEnter([images, target, batch], start);
+  onEnter([folder], () => open.click());
+  onEnter([images, target, batch], () => start.click());
 
   // ── what was opened
   const title = h("h4", { hv: "dataset-title" });
@@ -85,7 +79,7 @@ export function renderDataSet({ model, el }) {
   const save = button("dataset-export", () => send({ type: "export", form: kind.value }), {}, icon("export"), "Save the figure");
   const crops = h("ul", { hv: "dataset-crops", class: "hv-dataset-crops" });
   const shows = h("p", { class: "hv-dim hv-note" });
-  const cropProblem = h("p", { hv: "dataset-crop-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const cropProblem = problemLine("dataset-crop-problem");
   const said = h("p", { hv: "dataset-said", class: "hv-note", role: "status" });
   const numbers = h("table", { hv: "dataset-numbers", class: "hv-dataset-numbers" });
   const values = histogram("dataset-histogram");
@@ -93,13 +87,13 @@ export function renderDataSet({ model, el }) {
   const deadNote = h("p", { class: "hv-note" }, "This channel is dead: it had the same value everywhere, in all of these images.");
   const choose = h("p", { class: "hv-dim" }, "Choose a channel: its strongest images stand here.");
   const one = h("div", { class: "hv-dataset-one" }, h("div", { class: "hv-dataset-bar" }, name, kind, save), deadNote,
-    h("h5", {}, "Strongest images ", h("span", { class: "hv-dim" }, "press one to open it in the app, with this channel")), crops, shows, cropProblem, said,
+    h("h5", {}, "Strongest images ", h("span", { class: "hv-dim" }, "press one to open it in the app, with this channel")), crops, shows, cropProblem.el, said,
     h("div", { class: "hv-dataset-facts" }, numbers, valuesBox));
   const body = h("div", { class: "hv-dataset-body" }, list, h("div", { class: "hv-dataset-side" }, choose, one));
   const empty = h("p", { class: "hv-dim" }, "Open the folder of a survey, or survey a folder of images: then each channel's strongest images stand here.");
   const root = h("section", { hv: "data-set", class: "hv hv-part hv-dataset", "aria-label": "Data set" },
-    h("div", { class: "hv-dataset-bar" }, labelled("Survey", folder), open), folderProblem, making,
-    h("div", { class: "hv-dataset-bar" }, progress, cancel), problem, actions, empty,
+    h("div", { class: "hv-dataset-bar" }, labelled("Survey", folder), open), folderProblem.el, making,
+    h("div", { class: "hv-dataset-bar" }, progress, cancel), problem.el, actions, empty,
     h("div", { hv: "dataset-opened", class: "hv-dataset-bar" }, title, facts, goOn), failing, body);
 
   cleanup.follow(model, ["folder"], () => { if (model.get("folder")) folder.value = model.get("folder"); });
@@ -112,10 +106,8 @@ export function renderDataSet({ model, el }) {
   });
   cleanup.follow(model, ["alert"], () => {
     const alert = model.get("alert") ?? {};
-    for (const [field, place] of /** @type {[string, HTMLElement][]} */ ([["folder", folderProblem], ["images", problem], ["crop", cropProblem]])) {
-      const here = alert.field === field;
-      place.hidden = !here;
-      setText(place, here ? sentence(alert) : "");
+    for (const [field, line] of Object.entries({ folder: folderProblem, images: problem, crop: cropProblem })) {
+      line.show(alert.field === field ? alert : {});
     }
     folder.toggleAttribute("aria-invalid", alert.field === "folder");
     actions.replaceChildren(...actionButtons(alert.message ? worded(alert).actions : [], (action) => send({ type: "action", do: action })));
@@ -164,7 +156,6 @@ export function renderDataSet({ model, el }) {
     ask();
   }, { rootMargin: "200px" });
   cleanup.add(() => watch.disconnect());
-  const bare = (/** @type {Element} */ box) => box.querySelectorAll("img").forEach((img) => showBytes(/** @type {HTMLImageElement} */ (img), null));
   const rowOf = (/** @type {string | number | undefined} */ channel) => /** @type {HTMLElement | null} */ (rows.querySelector(`tr[data-channel="${channel}"]`));
   const pick = (/** @type {string} */ channel) => send({ type: "channel", channel: Number(channel) });
 
@@ -178,7 +169,7 @@ export function renderDataSet({ model, el }) {
     const channel = at && rows.contains(at) ? at.closest("tr")?.dataset.channel : undefined;
     watch.disconnect();
     near.clear();
-    bare(rows);
+    showPictures(rows);
     rows.replaceChildren(...all.map((/** @type {[number, string, string, string, string]} */ [number, mean, max, zeros, note]) => {
       const img = h("img", { class: "hv-dataset-thumb", alt: "", hidden: true });
       showBytes(img, pictures.get(String(number)) ?? null, "image/jpeg");
@@ -217,7 +208,7 @@ export function renderDataSet({ model, el }) {
     const has = found.channel !== undefined;
     choose.hidden = has;
     one.hidden = !has;
-    bare(crops);
+    showPictures(crops);
     mark();
     if (!has) {
       crops.replaceChildren();
@@ -246,7 +237,7 @@ export function renderDataSet({ model, el }) {
   cleanup.follow(model, ["said"], () => setText(said, model.get("said") ?? ""));
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
     if (message.type === "crops" && message.channel === model.get("channel")?.channel) {
-      crops.querySelectorAll("img").forEach((/** @type {HTMLImageElement} */ img, /** @type {number} */ i) => showBytes(img, buffers[i]?.byteLength ? buffers[i] : null, "image/jpeg"));
+      showPictures(crops, buffers, "image/jpeg");
     } else if (message.type === "thumbnails" && message.layer === model.get("layer")) {
       message.channels.forEach((/** @type {number} */ channel, /** @type {number} */ i) => {
         if (pictures.size >= KEPT_THUMBNAILS) pictures.delete(pictures.keys().next().value ?? "");
@@ -256,7 +247,7 @@ export function renderDataSet({ model, el }) {
       });
     }
   });
-  cleanup.add(() => [rows, crops].forEach(bare));
+  cleanup.add(() => showPictures(root));
   const leave = cleanup.mount(el, root);
   if (model.get("channel")?.channel !== undefined) send({ type: "crops" });
   return leave;

@@ -2,9 +2,8 @@
 // The panel "Explain": method, target and options; what was found, over the image.
 // Reads the traits methods, method, target, pinned, why_not, unedited, example, found, alert; figures arrive by message.
 import "./panel_explain.css";
-import { button, Cleanup, debounce, freshId, h, icon, isOff, labelled, select, setChoices, setOff, setText, showBytes, textInput } from "./kit.js";
+import { button, Cleanup, debounce, freshId, h, icon, isOff, labelled, onEnter, problemLine, select, setChoices, setOff, setText, showBytes, showPictures, textInput } from "./kit.js";
 import { watchLook } from "./look.js";
-import { sentence } from "./wording.js";
 
 /** @type {Record<string, [string, string, Record<string, string> | [string, string][]]>} Options as people read them: name, what an empty field stands for, and the number's limits or all choices. */
 const OPTIONS = {
@@ -93,12 +92,8 @@ export function renderExplain({ model, el }) {
   const classes = h("datalist", { id: listId });
   const target = textInput("explain-target", "Target", { list: listId, placeholder: "the likeliest class", class: "hv-input hv-explain-target" });
   target.addEventListener("input", debounce(150, () => send({ type: "classes", search: target.value })));
-  target.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== "Enter") return;
-    event.stopPropagation();
-    start();
-  });
-  const problem = h("p", { hv: "explain-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  onEnter([target], start);
+  const problem = problemLine("explain-problem");
   const pinned = button("explain-pinned", () => { target.value = model.get("pinned"); target.focus(); },
     { class: "hv-link", title: "Explain what the network sees at the place that is pinned" }, "Use the pinned place");
   const fields = h("div", { hv: "explain-options", class: "hv-explain-options" });
@@ -122,7 +117,7 @@ export function renderExplain({ model, el }) {
     h("div", { class: "hv-inspect-head" }, title, save), facts, stale, live, query.box, figures, missing);
   const root = h("section", { hv: "explanation", class: "hv hv-part hv-explain", "aria-label": "Explain" },
     h("div", { class: "hv-explain-bar" }, labelled("Method", which), targetField, pinned, go),
-    h("div", { class: "hv-explain-under" }, paper, why), unedited, problem, more, classes, empty, result);
+    h("div", { class: "hv-explain-under" }, paper, why), unedited, problem.el, more, classes, empty, result);
 
   function start() {
     if (isOff(go)) return;
@@ -158,8 +153,7 @@ export function renderExplain({ model, el }) {
   });
   cleanup.follow(model, ["alert"], () => {
     const alert = model.get("alert") ?? {};
-    problem.hidden = !alert.message;
-    setText(problem, alert.message ? sentence(alert) : "");
+    problem.show(alert);
     if (alert.field === "options") more.open = true;
     target.toggleAttribute("aria-invalid", alert.field === "target");
   });
@@ -168,7 +162,7 @@ export function renderExplain({ model, el }) {
     empty.hidden = Boolean(found.title);
     result.hidden = !found.title;
     if (!found.title) {
-      for (const img of figures.querySelectorAll("img")) showBytes(img, null);
+      showPictures(figures);
       figures.replaceChildren();
       return;
     }
@@ -183,7 +177,7 @@ export function renderExplain({ model, el }) {
       classes.replaceChildren(...message.names.map((/** @type {string} */ name) => h("option", { value: name })));
     } else if (message.type === "figures") {
       const stated = (model.get("found") ?? {}).figures ?? [];
-      for (const img of figures.querySelectorAll("img")) showBytes(img, null);
+      showPictures(figures);
       figures.replaceChildren(...buffers.map((bytes, index) => {
         const { label = "", notes = [] } = stated[index] ?? {};
         const img = h("img", { class: "hv-explain-figure", alt: [label === "(model)" ? "The input" : label, ...notes].join(". ") });
@@ -193,7 +187,7 @@ export function renderExplain({ model, el }) {
       }));
     }
   });
-  cleanup.add(() => figures.querySelectorAll("img").forEach((/** @type {HTMLImageElement} */ img) => showBytes(img, null)));
+  cleanup.add(() => showPictures(figures));
   watchLook(root, root, cleanup, (look) => send({ type: "look", ...look }), (on) => send({ type: "visible", on }));
   return cleanup.mount(el, root);
 }

@@ -2,11 +2,10 @@
 // The panel "Inspect": what the pinned place sees of the photo, its values in every layer, and the
 // channels of a region. Reads the traits place, field, photo, vectors, region, inside.
 import "./panel_inspect.css";
-import { button, Cleanup, h, setText, showBytes } from "./kit.js";
-import { fieldText, sentence } from "./wording.js";
+import { button, channelBar, Cleanup, h, setText, showBytes } from "./kit.js";
+import { fieldText, sentence, shownNumber } from "./wording.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const minus = (/** @type {string} */ text) => text.replaceAll("-", "−");
 
 /** @param {import("./kit.js").Context} context */
 export function renderInspect({ model, el }) {
@@ -38,13 +37,10 @@ export function renderInspect({ model, el }) {
 
   /** One layer's channels as bars. @param {any} layer @param {string} where */
   function bars(layer, where) {
-    const rows = layer.bars.map((/** @type {[number, string, number]} */ [channel, value, share]) => {
-      const fill = h("span", { class: share < 0 ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
-      fill.style.width = `${Math.round(Math.abs(share) * 1000) / 10}%`;
-      return h("li", {}, button("inspect-bar", () => model.send({ type: "show", key: layer.key, channel }),
+    const rows = layer.bars.map((/** @type {[number, string, number]} */ [channel, value, share]) =>
+      h("li", {}, button("inspect-bar", () => model.send({ type: "show", key: layer.key, channel }),
         { class: "hv-vector-bar", "data-channel": channel, "data-key": layer.key, title: `Show channel ${channel} of ${layer.label}` },
-        h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, minus(value))));
-    });
+        ...channelBar(channel, share, shownNumber(value)))));
     const more = layer.of > layer.bars.length && layer.bars.length
       ? button("inspect-more", () => model.send({ type: "more", key: layer.key }), { class: "hv-link", "aria-label": `More channels of ${layer.label}` },
         `${layer.of - layer.bars.length} more`) : null;
@@ -89,7 +85,7 @@ export function renderInspect({ model, el }) {
     if (has) {
       setText(title, `${place.label} · y ${place.y}, x ${place.x} of ${place.rows} × ${place.cols}`);
       setText(open, `Open channel ${place.channel}`);
-      setText(facts, `Channel ${place.channel}: ${minus(place.value || "…")}${place.rank ? `, rank ${place.rank} of ${place.of}` : ""}`);
+      setText(facts, `Channel ${place.channel}: ${shownNumber(place.value || "…")}${place.rank ? `, rank ${place.rank} of ${place.of}` : ""}`);
     }
     if (region.length === 4) setText(marked, `Region ${region[2] - region[0]} × ${region[3] - region[1]} at x ${region[0]}, y ${region[1]}: mean inside / outside`);
   });

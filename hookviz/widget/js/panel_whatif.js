@@ -3,9 +3,9 @@
 // a layer by their effect. Reads the traits edits, run_edited, images, layer, layers, parts, pinned, target, undoable,
 // why_not, found, ranking.
 import "./panel_whatif.css";
-import { button, checkbox, Cleanup, debounce, focused, freshId, h, icon, labelled, select, setChoices, setOff, setText, textInput } from "./kit.js";
+import { button, channelBar, checkbox, Cleanup, debounce, focused, freshId, h, icon, labelled, onEnter, problemLine, select, setChoices, setOff, setText, textInput } from "./kit.js";
+import { download } from "./download.js";
 import { filesOf, takeFiles, uploader } from "./upload.js";
-import { sentence } from "./wording.js";
 
 /** @type {[string, string][]} */
 const KINDS = [["zero", "Set to zero"], ["scale", "Scale"], ["replace_by_mean", "Replace by its mean"],
@@ -58,19 +58,13 @@ export function renderWhatIf({ model, el }) {
   function showHeads() {
     for (const input of [channels, place]) input.disabled = Boolean(chosen());
   }
-  const problem = h("p", { hv: "whatif-problem", class: "hv-field-problem", role: "alert", hidden: true });
+  const problem = problemLine("whatif-problem");
   function showFields() {
     factorField.hidden = kind.value !== "scale";
     imageField.hidden = kind.value !== "other_image";
   }
   showFields();
-  for (const input of [layer, channels, place, factor]) {
-    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "Enter") return;
-      event.stopPropagation();
-      add.click();
-    });
-  }
+  onEnter([layer, channels, place, factor], () => add.click());
   // ── the list
   const list = h("ol", { hv: "whatif-edits", class: "hv-whatif-edits", "aria-label": "Edits, in the order in which they are made" });
   const undo = button("whatif-undo", () => send({ type: "undo" }), {}, "Undo");
@@ -94,7 +88,7 @@ export function renderWhatIf({ model, el }) {
   const root = h("section", { hv: "what-if", class: "hv hv-part hv-whatif", "aria-label": "What if" },
     h("div", { class: "hv-whatif-form" }, labelled("Change", kind), labelled("Layer", layer), channelsField, placeField, factorField, imageField, headsField,
       h("div", { class: "hv-whatif-bar hv-whatif-wide" }, add, pinned)), names,
-    problem, why, empty, list, h("div", { class: "hv-whatif-bar" }, undo, compare, edited.line),
+    problem.el, why, empty, list, h("div", { class: "hv-whatif-bar" }, undo, compare, edited.line),
     h("div", { class: "hv-whatif-bar" }, labelled("Target", target), rank),
     effect, stale, bars, reason, ranked);
 
@@ -164,11 +158,7 @@ export function renderWhatIf({ model, el }) {
     setText(why, model.get("why_not") ?? "");
     why.hidden = !model.get("why_not");
   });
-  cleanup.follow(model, ["alert"], () => {
-    const alert = model.get("alert") ?? {};
-    problem.hidden = !alert.message;
-    setText(problem, alert.message ? sentence(alert) : "");
-  });
+  cleanup.follow(model, ["alert"], () => problem.show(model.get("alert")));
   cleanup.follow(model, ["found"], () => {
     const found = model.get("found") ?? {};
     setText(effect, found.effect ?? "");
@@ -185,23 +175,16 @@ export function renderWhatIf({ model, el }) {
     ranked.hidden = !found.title;
     if (!found.title) return;
     setText(rankTitle, `${found.title}${found.of > found.rows.length ? ` (${found.rows.length} of ${found.of} channels)` : ""}${found.edited ? " – of the model without the edits" : ""}${found.stale ? " – of an earlier image" : ""}`);
-    ranking.replaceChildren(...found.rows.map((/** @type {[number, string, number]} */ [channel, text, share]) => {
-      const fill = h("span", { class: share < 0 ? "hv-vector-fill hv-negative" : "hv-vector-fill" });
-      fill.style.width = `${Math.round(Math.abs(share) * 1000) / 10}%`;
-      return h("li", {}, button("whatif-rank-channel", () => send({ type: "add", what: "zero", layer: found.layer, channels: String(channel) }),
-        { class: "hv-vector-bar", title: `Set channel ${channel} to zero` },
-        h("span", { class: "hv-vector-channel" }, String(channel)), h("span", { class: "hv-vector-track" }, fill), h("span", {}, text)));
-    }));
+    ranking.replaceChildren(...found.rows.map((/** @type {[number, string, number]} */ [channel, text, share]) =>
+      h("li", {}, button("whatif-rank-channel", () => send({ type: "add", what: "zero", layer: found.layer, channels: String(channel) }),
+        { class: "hv-vector-bar", title: `Set channel ${channel} to zero` }, ...channelBar(channel, share, text)))));
   });
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message) => {
     if (message.type === "upload-done" && message.image) {
       wanted = message.image;
       if ([...image.options].some((option) => option.value === wanted)) image.value = wanted;
     }
-    if (message.type !== "table") return;
-    const link = h("a", { href: URL.createObjectURL(new Blob([message.text], { type: "text/csv" })), download: message.name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    if (message.type === "table") download(new Blob([message.text], { type: "text/csv" }), message.name);
   });
   return cleanup.mount(el, root);
 }
