@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -247,7 +245,9 @@ app.close()
 
 
 @pytest.mark.parametrize("arguments", ["", "model=my_module, image='cat.jpg'"])
-def test_the_app_opens_as_it_says_and_is_a_sentence_where_no_front_end_is(arguments: str) -> None:
+def test_the_app_opens_as_it_says_and_is_a_sentence_where_no_front_end_is(
+    arguments: str, fresh_python, tmp_path: Path
+) -> None:
     assert "explore()  # or explore(model=my_module, image=" in README
     assert "(a sentence stands in its place)" in FLAT
     with Image.open(ROOT / "assets" / "chelsea.png") as image:
@@ -255,9 +255,7 @@ def test_the_app_opens_as_it_says_and_is_a_sentence_where_no_front_end_is(argume
     code = EXPLORED.format(arguments=arguments)
     if arguments:
         code = "import torch; my_module = torch.nn.Conv2d(3, 4, 3)\n" + code
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = fresh_python.run(code, cwd=tmp_path)
     assert "shown: hookviz: the app needs a notebook that shows widgets" in done.stdout, done.stderr
 
 

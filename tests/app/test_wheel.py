@@ -21,6 +21,8 @@ from packaging.version import Version
 from hookviz import version
 
 ROOT = Path(__file__).resolve().parents[2]
+# One worker builds the archives, once.
+pytestmark = pytest.mark.xdist_group("wheel")
 IMPORTED = re.compile(r"""(?m)^(?:import|export)\b[^;]*?\bfrom\s+["']([^"']+)["']""")
 
 

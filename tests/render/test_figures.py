@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import subprocess
-import sys
 import threading
 from functools import partial
 from typing import Any
@@ -277,13 +275,12 @@ def test_strange_layer_names_are_drawn_as_they_are():
         assert any(t in (name or "(model)", "_orig_mod.□") or "…" in t for t in title), title
 
 
-def test_pyplot_is_not_imported():
+def test_pyplot_is_not_imported(fresh_python, tmp_path):
     code = (
         "import sys, torch; from hookviz.render import draw; "
         "draw(torch.rand(1, 3, 4, 4)).png_bytes(); print('matplotlib.pyplot' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert fresh_python.run(code, cwd=tmp_path).stdout.strip() == "False"
 
 
 def test_the_same_input_gives_the_same_bytes_also_on_other_threads():
