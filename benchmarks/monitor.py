@@ -116,7 +116,7 @@ def by_wandb() -> Loop | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--wandb", action="store_true", help="also wandb.watch")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
