@@ -367,10 +367,11 @@ def _explained(path: Path, entry: str | None, error: Exception) -> WeightsError:
     if found is None and not ("not read" in text or "Weights only load failed" in text):
         return _damaged(path, error, "damaged, cut off or no PyTorch file")
     name = next((group for group in found.groups() if group), "") if found else ""
+    name = _of_python_3(name)
     uses = _uses(path, entry)
     full = next((n for n in uses if n == name or n.endswith(f".{name}")), name)
     module, _, short = full.rpartition(".")
-    thing: Any = sys.modules.get({"__builtin__": "builtins"}.get(module, module))
+    thing: Any = sys.modules.get(module)
     thing = getattr(thing, short, None)
     if found is None and "not read" in text:
         what = f"holds {text.removesuffix(' are not read')}; {read}"
@@ -379,6 +380,11 @@ def _explained(path: Path, entry: str | None, error: Exception) -> WeightsError:
     else:
         what = f"{uses.get(full, 'holds')} {name or 'more than tensors'}; {read}"
     return WeightsError(f"{path.name} {what}.", remedy=_rescue(path), code="not-plain-weights")
+
+
+def _of_python_3(name: str) -> str:
+    """A name as Python 3 has it: protocol 2 has that of Python 2, releases of torch say either."""
+    return re.sub(r"^__builtin__\b", "builtins", name)
 
 
 def _uses(path: Path, entry: str | None) -> dict[str, str]:
@@ -402,7 +408,7 @@ def _follow(content: Any, uses: dict[str, str]) -> None:
     memo: dict[Any, Any] = {}
     for opcode, argument, _ in pickletools.genops(content):
         if opcode.name == "GLOBAL":
-            stack.append(str(argument).replace(" ", "."))
+            stack.append(_of_python_3(str(argument).replace(" ", ".")))
             uses.setdefault(stack[-1], "refers to")
         elif opcode.name.endswith("PUT"):
             memo[argument] = stack[-1]
