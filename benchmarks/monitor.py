@@ -72,9 +72,9 @@ def without_outputs(name: str, *, updates: bool) -> Loop:
     return loop
 
 
-def outputs_alone(name: str) -> Loop:
+def outputs_alone(name: str, every: int) -> Loop:
     """The hooks alone: the monitor's own way, without norms of parameters."""
-    loop = watched(name, stats_every=1, updates=False)
+    loop = watched(name, stats_every=every, updates=False)
     monitor = loop.watching
     assert isinstance(monitor, Monitor)
     monitor._parameters.numbers = lambda again=False: {}  # type: ignore[method-assign]
@@ -122,9 +122,10 @@ def main() -> None:
     torch.set_num_threads(1)
     x, y = torch.randn(32, 3, 64, 64), torch.randint(0, 10, (32,))
     loops = [
-        watched("hookviz.monitor, conv+BN+ReLU, every step", stats_every=1),
-        outputs_alone("outputs alone, every step"),
-        watched("the same, every tenth step", stats_every=10),
+        watched("everything, every step", stats_every=1),
+        watched("everything, every tenth step", stats_every=10),
+        outputs_alone("outputs alone, every step", 1),
+        outputs_alone("outputs alone, every tenth step", 10),
         without_outputs("gradient and weight norms alone, every step", updates=False),
         without_outputs("with updates", updates=True),
         naive(),

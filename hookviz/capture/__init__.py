@@ -30,7 +30,7 @@ from hookviz.capture._editing import Edit, Editing, Layers, Site, Where, edit
 from hookviz.capture._feature_extractor import FeatureExtractor, extract_features
 from hookviz.capture._late_start import LateStart
 from hookviz.capture._leaves import change_leaves, leaves
-from hookviz.capture._module_hooks import StaysHere, set_forward_hook, set_pre_hook
+from hookviz.capture._module_hooks import StaysHere, belongs_to, set_forward_hook, set_pre_hook
 from hookviz.capture._session import Capture, layer_shapes
 from hookviz.capture._store import backward_is_running
 from hookviz.capture._tree import (
@@ -64,6 +64,7 @@ __all__ = [
     "Where",
     "add_noise",
     "backward_is_running",
+    "belongs_to",
     "change_leaves",
     "clamp_gradients",
     "clip_gradients",

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from hookviz._text import error_text
-from hookviz.capture import backward_is_running, leaves, set_forward_hook, set_pre_hook
+from hookviz.capture import backward_is_running, belongs_to, leaves, set_forward_hook, set_pre_hook
 from hookviz.monitoring._statistics import (
     CannotMeasure,
     Meter,
@@ -76,7 +76,8 @@ class LayerWatch:
         """Sets the hooks."""
         self._undo.append(set_pre_hook(self._root, _uncompiled(self._begin)))
         for name, layer in self._layers.items():
-            self._undo.append(set_forward_hook(layer, _uncompiled(self._measuring(name))))
+            hook = _uncompiled(self._measuring(name, layer))
+            self._undo.append(set_forward_hook(layer, hook, asks=True))
         # Behind the layers' own, so that a hook on the model itself still counts as within.
         self._undo.append(set_forward_hook(self._root, _uncompiled(self._end)))
 
@@ -100,11 +101,13 @@ class LayerWatch:
         if not backward_is_running():
             self._here.inside = None
 
-    def _measuring(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+    def _measuring(self, name: str, layer: nn.Module) -> Callable[[nn.Module, Any, Any], None]:
         here, found, meter = self._here, self._found, self._meter
+        acts_for = belongs_to(layer)
 
-        def hook(module: nn.Module, _args: Any, output: Any) -> None:
-            if not self.active or backward_is_running():
+        def hook(module: nn.Module, _args: Any, output: Any = None) -> None:
+            # In this order: most steps are not measured.
+            if not self.active or not acts_for(module) or backward_is_running():
                 return
             # Outside a forward of the model its parts may be called one by one.
             counts = torch.is_grad_enabled() if here.inside is None else here.inside
