@@ -117,7 +117,7 @@ class Panel(Part):
             field: That control, see `show_problem`.
 
         Returns:
-            Whether it was started; False where the same is going.
+            Whether it was started; False for a double press.
 
         Raises:
             HookvizError: Another job is going.

@@ -434,7 +434,7 @@ class CompareRuns(Panel):
             app.end(f"Exported {files} files.")
 
         self.exported = {}
-        return self.app.ask("exporting", "Exporting …", task)
+        return self.app.ask("exporting", "Exporting the comparison …", task)
 
     def handlers(self) -> Handlers:
         """What the page asks."""

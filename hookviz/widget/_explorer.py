@@ -66,6 +66,7 @@ PANELS: tuple[type[Panel], ...] = (
 _STILL_DELAY = 0.5
 # Seconds without anything new after which unused memory is given back.
 _REST = 2.0
+_DOUBLE_PRESS = 1.0  # seconds in which the same press counts once
 _PROGRESS_INTERVAL = 0.1
 _IMAGE_BYTES_OF_A_CLOSED_APP = 1_000_000
 # What is read where no widget can be: in a terminal, or in a page without ipywidgets' front end.
@@ -145,7 +146,7 @@ class Explorer(Part):
         self._shown_run: Run | None = None
         self._model_before: weakref.ref[LoadedModel] | None = None
         self.jobs = Worker("hookviz-run", self._job_failed)
-        self._job_text = ""
+        self._begun = "", 0.0
         self.running = Running(self)
         self.choosing = Choosing(self)
         self.exporting = Exporting(self)
@@ -520,12 +521,15 @@ class Explorer(Part):
         with self.lock:  # or a quick job's end would be stated before its beginning
             if not self.jobs.start(state, task):
                 return False
-            self._job_text = text
+            self._begun = text, time.monotonic()
             self.set_status(text, state, **shown)
         return True
 
     def ask(self, state: str, text: str, task: Task) -> bool:
-        """Starts what a person asked for, see `begin`; the same once more is passed over.
+        """Starts what a person asked for, see `begin`; a double press is one.
+
+        Returns:
+            Whether it was started.
 
         Raises:
             HookvizError: Another job is going.
@@ -533,7 +537,8 @@ class Explorer(Part):
         with self.lock:
             if self.begin(state, text, task):
                 return True
-            if text != self._job_text:
+            begun, at = self._begun
+            if text != begun or time.monotonic() - at > _DOUBLE_PRESS:
                 raise HookvizError("Something else is going on: wait for it, or cancel it.")
         return False
 

@@ -11,7 +11,6 @@ handler would block the cells, so that a thread of the panel's own works.
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from hookviz.widget._cards import card_key
 from hookviz.widget._live_tiles import LiveTiles
 from hookviz.widget._painting import Origin, draw_card
 from hookviz.widget._part import Handlers
+from hookviz.widget._pictures import look_of, png_bytes
 from hookviz.widget._running import explained, origin_of
 from hookviz.widget._worker import Cancelled, Worker
 
@@ -51,6 +51,7 @@ _FIGURE_EVERY = 1.0  # seconds
 _FIGURE_REST = 0.25  # seconds without another frame before a figure is drawn
 _PATIENCE = 0.1  # seconds that a frame waits for its turn
 _PREVIEW = 320
+_WIDEST = 1200
 
 
 @dataclass(frozen=True)
@@ -339,12 +340,7 @@ class LiveView(Panel):
             self.app.explaining.follow(None)
 
     def _take_look(self, width: int, ratio: float = 1.0, style: str = "light") -> None:
-        ratio = min(3.0, max(1.0, ratio))
-        self._look = {
-            "width": int(min(1200 * ratio, max(200, width))),
-            "dpi": 100.0 * ratio,
-            "style": "dark" if style == "dark" else "light",
-        }
+        self._look = look_of(width, ratio, style, _WIDEST)
 
     # ── recording
 
@@ -417,6 +413,4 @@ def _numbers(size: Any) -> tuple[int, ...]:
 def _preview(image: Image.Image) -> bytes:
     small = image.copy()
     small.thumbnail((_PREVIEW, _PREVIEW))
-    file = io.BytesIO()
-    small.save(file, "PNG", compress_level=1)
-    return file.getvalue()
+    return png_bytes(small)

@@ -363,8 +363,8 @@ def test_an_edit_that_no_file_can_say_is_named(ready: Any, tmp_path: Path) -> No
     assert "Set edit_1 first" in app.as_python()
 
 
-def test_what_is_pressed_while_another_job_goes_says_so_and_a_double_press_is_one(
-    ready: Any,
+def test_what_is_pressed_while_a_job_goes_says_so_and_a_double_press_is_one(
+    ready: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, panel, page = ready
     settled(app, panel)
@@ -378,6 +378,9 @@ def test_what_is_pressed_while_another_job_goes_says_so_and_a_double_press_is_on
     gate.clear()
     app.begin("running", "Ranking the channels of conv …", lambda _cancelled: gate.wait(30))
     page.say("rank", layer="conv")
+    assert (app.alert, panel.ranking) == ({}, {})
+    monkeypatch.setattr("hookviz.widget._explorer._DOUBLE_PRESS", 0)
+    page.say("rank", layer="conv")  # perhaps of another class
+    assert app.alert["message"].startswith("Something else is going on")
     gate.set()
     assert app.jobs.wait(30)
-    assert (app.alert, panel.ranking) == ({}, {})
