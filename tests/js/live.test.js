@@ -156,6 +156,16 @@ test("frames travel as PNG where that helps: on a slow link, not for a busy kern
   }
 });
 
+test("a video that has sought before it has the frame is waited for", async () => {
+  let tries = 0;
+  vi.stubGlobal("VideoFrame", class { timestamp = 40_000; constructor() { if ((tries += 1) < 3) throw new Error("Invalid source state"); } close() {} });
+  const film = new Film({ addEventListener: (_name, heard) => setTimeout(heard, 0) });
+  film.url = "blob:a";
+  expect(await film.at(0.05)).toBe(0.04);
+  expect(tries).toBe(3);
+  vi.unstubAllGlobals();
+});
+
 test("a frame travels without the canvas's alpha", () => {
   const pixels = new Uint8ClampedArray([1, 2, 3, 255, 4, 5, 6, 255]);
   expect([...new Uint8Array(opaque(pixels))]).toEqual([1, 2, 3, 4, 5, 6]);

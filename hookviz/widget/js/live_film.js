@@ -87,8 +87,16 @@ export class Film {
     const sought = once(this.video, "seeked");
     this.video.currentTime = seconds;
     await sought;
-    if (!this.url) await new Promise(() => {}); // closed meanwhile: nobody waits for it any more
-    return begins(this.video);
+    for (let tries = 0; ; tries += 1) {
+      if (!this.url) await new Promise(() => {}); // closed meanwhile: nobody waits for it any more
+      try {
+        return begins(this.video);
+      } catch (problem) {
+        // On a busy machine a video has sought before it has the frame.
+        if (tries >= 100) throw problem;
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    }
   }
 
   /** Goes to a frame: to its middle, as its beginning may still be the one before. @param {number} number */
