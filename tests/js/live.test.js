@@ -83,7 +83,12 @@ test("tiles become a mosaic of the table's colors, flags before levels", () => {
   const levels = Uint8Array.from({ length: 3 * 2 * 4 }, (_, at) => 10 * at);
   const flags = new Uint8Array(levels.length);
   flags[9] = 2;
-  const { width, height, pixels } = mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7);
+  const former = mosaic({ tiles: [3, 2, 4] }, levels.toReversed(), null, table, 7);
+  const drawn = mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7, former);
+  const { width, height, pixels } = drawn;
+  expect(pixels).toBe(former.pixels);
+  expect(drawn).toEqual(mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7));
+  expect(mosaic({ tiles: [3, 4, 2] }, levels, null, table, 7, former)).toEqual(mosaic({ tiles: [3, 4, 2] }, levels, null, table, 7));
   expect([width, height]).toEqual([2 * 4 + 2, 2 * 2 + 2]);
   const at = (x, y) => pixels[y * width + x] >>> 0;
   expect([at(0, 0), at(3, 1)]).toEqual([color(0), color(70)]);

@@ -13,6 +13,8 @@ export function packedTable(bytes) {
   return packed;
 }
 
+/** @typedef {{form: string, width: number, height: number, pixels: Uint32Array}} Mosaic */
+
 /**
  * Tiles as one mosaic.
  * @param {{tiles: [number, number, number], constant?: number[]}} card
@@ -20,14 +22,17 @@ export function packedTable(bytes) {
  * @param {Uint8Array | null} flags of the same shape: 0 where the level counts
  * @param {Uint32Array} table
  * @param {number} faint the color of a map that has no place on a scale of its own
- * @returns {{width: number, height: number, pixels: Uint32Array}} pixels between tiles are clear
+ * @param {Mosaic | null} former the mosaic before: drawn over where its tiles are as many and as
+ *   large, as memory that is new for each frame keeps the garbage collector at work beside the model
+ * @returns {Mosaic} pixels between tiles are clear
  */
-export function mosaic({ tiles: [count, high, wide], constant = [] }, levels, flags, table, faint) {
+export function mosaic({ tiles: [count, high, wide], constant = [] }, levels, flags, table, faint, former = null) {
   const columns = Math.ceil(Math.sqrt((count * high) / wide));
   const rows = Math.ceil(count / columns);
   const width = columns * (wide + GAP) - GAP;
   const height = rows * (high + GAP) - GAP;
-  const pixels = new Uint32Array(width * height);
+  const form = [count, high, wide].join();
+  const pixels = former?.form === form ? former.pixels : new Uint32Array(width * height);
   const plain = new Set(constant);
   let at = 0;
   for (let tile = 0; tile < count; tile += 1) {
@@ -41,7 +46,7 @@ export function mosaic({ tiles: [count, high, wide], constant = [] }, levels, fl
       }
     }
   }
-  return { width, height, pixels };
+  return { form, width, height, pixels };
 }
 
 /**
@@ -62,6 +67,8 @@ export class LiveCard {
   /** @param {string} key */
   constructor(key) {
     this.key = key;
+    /** @type {Mosaic | null} */
+    this.drawn = null;
     this.name = h("span", { class: "hv-card-name" });
     this.facts = h("span", { class: "hv-dim hv-note" });
     this.canvas = h("canvas", { class: "hv-live-maps", role: "img", width: 1, height: 1 });
@@ -86,7 +93,8 @@ export class LiveCard {
       : new Uint8Array(buffers[at].buffer, buffers[at].byteOffset, buffers[at].byteLength);
     const levels = /** @type {Uint8Array} */ (bytes(card.levels));
     const flags = spread(bytes(card.flagged), bytes(card.flags), levels.length);
-    const { width, height, pixels } = mosaic(card, levels, flags, packedTable(buffers[card.colors]), 0x80808080);
+    const drawn = mosaic(card, levels, flags, packedTable(buffers[card.colors]), 0x80808080, this.drawn);
+    const { width, height, pixels } = this.drawn = drawn;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.canvas.setAttribute("aria-label", `${card.label}: maps of ${card.channels.length} channels. ${card.scale}`);
     this.canvas.dataset.ends = card.ends.join(" … ");
