@@ -41,7 +41,7 @@ app"""
 BARE = """import time, statistics
 from hookviz.render import FigureFacts, GridOptions, Subject, tile_levels
 times = []
-for _ in range(12):
+for _ in range(30):
     begin = time.perf_counter()
     again = hookviz.feature_maps(model, picture, ["layer1"])
     for a in again.activations:
