@@ -152,6 +152,12 @@ class ExplainImage(Panel):
         return {"stale": stale, "live": live}
 
     @property
+    def _image(self) -> Picture | None:
+        """The image in use; where there is none, the newest frame of Live."""
+        image: Picture | None = self.app.image
+        return self._frame.image if image is None and self._frame is not None else image
+
+    @property
     def _chosen(self) -> Method:
         return next(m for m in methods() if m.name == self.method)
 
@@ -162,7 +168,7 @@ class ExplainImage(Panel):
     def _why_not(self, of_layers: bool) -> str:
         if self.app.model is None:
             return "Choose a model."
-        if self.app.image is None:
+        if self._image is None:
             return "Choose an image."
         if of_layers and not self.app.tree.selected:
             return "Tick the layers that are to be explained."
@@ -216,9 +222,10 @@ class ExplainImage(Panel):
             self.target = wanted
 
     def _start(self, make: _Make, title: str, unit: str) -> bool:
-        """Makes an explanation of the image in use as a job; see `Panel.compute`."""
+        """Makes an explanation of the image as a job; see `Panel.compute`."""
         app = self.app
-        model, image = app.model, app.image
+        model, image = app.model, self._image
+        assert image is not None  # noqa: S101 - else `_explain` refuses
 
         def work(progress: Progress, cancelled: Cancelled) -> str:
             found = make(model, image, progress, cancelled)
@@ -226,6 +233,7 @@ class ExplainImage(Panel):
                 is_here = app.model is model
                 if is_here:
                     self._make = make
+                    self._followed = None if image is app.image else image
                     self._take(found)
             if is_here:
                 self._show()
@@ -274,11 +282,12 @@ class ExplainImage(Panel):
             run: The frame's run; None where there are no more frames.
         """
         with self.app.lock:
-            self._frame = run
+            first, self._frame = self._frame is None, run
             if run is None:
                 self._twin = None
+            if run is None or first:
                 self.refresh()
-            elif self._visible and self._make is not None:
+            if run is not None and self._visible and self._make is not None:
                 self.app.jobs.later("explanation of a frame", self._follow_frame, self._rest)
 
     def _follow_frame(self, cancelled: Cancelled) -> None:

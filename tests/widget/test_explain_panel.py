@@ -359,6 +359,32 @@ def test_an_explanation_on_the_screen_follows_the_frames_of_live(
     assert not panel.found["live"]
 
 
+def test_where_there_is_no_image_the_newest_frame_of_live_is_explained(
+    model: LoadedModel, make_page: Any
+) -> None:
+    app = explore(model, layers=["conv"], run=False)
+    panel = next(part for part in app.parts if type(part).__name__ == "ExplainImage")
+    live = make_page(next(part for part in app.parts if type(part).__name__ == "LiveView"))
+    page = make_page(panel)
+    page.say("look", width=600, ratio=1, style="light")
+    assert panel.why_not == "Choose an image."
+    live.say("sample-clip")
+    show_frame(live, 2)
+    assert panel.why_not == ""
+    page.say("explain", target="dog", options={})
+    assert app.wait(30)
+    frames = hookviz.images.sample_frames()
+    expected = hookviz.explain(model, frames[2], ["conv"], target="dog")
+    assert torch.equal(panel.explanation.map("conv"), expected.map("conv"))
+    assert (panel.found["live"], panel.found["stale"]) == (True, False)
+    show_frame(live, 3)
+    expect_frame(app, panel, 3)
+    live.say("stop")
+    assert panel.why_not == "Choose an image."
+    assert panel.found["stale"]
+    app.close()
+
+
 def test_no_frame_waits_for_the_explanation_and_the_newest_is_explained_next(
     ready: Any, make_page: Any, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
