@@ -1,10 +1,12 @@
-"""What watching a training costs: ``python -m benchmarks.monitor [--rounds N]``.
+"""What watching a training costs: ``python -m benchmarks.monitor [--rounds N] [--only WORD]``.
 
 ResNet-18, 32 pictures of 64×64, forward + backward + SGD with momentum, torch on one thread; in
 seconds of the CPU of that thread, and of the clock on the wall. Each way trains a model of its own;
-steps are interleaved with bare ones, and each is divided by the bare steps before and after it, so
-that what else the machine does falls on both. Printed are medians and quartiles of these ratios,
-and the machine's load.
+each of its steps stands between two bare ones and is divided by their geometric mean, so that what
+else the machine does falls on both. A way that measures every tenth step is ten steps a round: the
+median over the rounds of each of the ten, and the mean of these. Printed are these figures, the
+interval that holds 95 % of 2,000 redrawings of the rounds (bootstrap), and the machine's load; a
+bare model treated as if it was watched says how far from 1 nothing comes.
 """
 
 from __future__ import annotations
@@ -24,16 +26,17 @@ from torch.nn import functional as F
 
 import hookviz
 from hookviz.monitoring import Monitor
+from hookviz.monitoring._parameters import Parameters, _arrived, _norms, _together
 
 KINDS = (nn.Conv2d, nn.BatchNorm2d, nn.ReLU)
 
 
 class Loop:
-    """A model that trains a step at a time."""
+    """A model that trains a step at a time, of which every so many are alike."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, every: int = 1) -> None:
         torch.manual_seed(0)
-        self.name = name
+        self.name, self.every = name, every
         self.model = torchvision.models.resnet18(num_classes=10)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         self.after: Callable[[Any], Any] = lambda loss: None
@@ -55,29 +58,56 @@ def _clocks() -> np.ndarray[Any, Any]:
     return np.array([time.thread_time(), time.perf_counter()])
 
 
-def watched(name: str, **options: Any) -> Loop:
-    loop = Loop(name)
-    chosen: dict[str, Any] = {"layers": list(KINDS), "on_alert": "record", **options}
-    monitor = hookviz.monitor(loop.model, **chosen)
+def watched(name: str, every: int = 1, **options: Any) -> Loop:
+    loop = Loop(name, every)
+    monitor = hookviz.monitor(
+        loop.model, list(KINDS), stats_every=every, on_alert="record", **options
+    )
     loop.watching, loop.after = monitor, lambda loss: monitor.step(loss=loss)
     return loop
 
 
-def without_outputs(name: str, *, updates: bool) -> Loop:
+def without_outputs(name: str, *, updates: bool, numbers: Any = None) -> Loop:
     """The parameters alone: the monitor's own way, without the hooks."""
-    loop = watched(name, stats_every=1, updates=updates)
+    loop = watched(name, updates=updates)
     monitor = loop.watching
     assert isinstance(monitor, Monitor)
     monitor._watch.open = lambda: None  # type: ignore[method-assign]
+    if numbers is not None:
+        parameters = monitor._parameters
+        parameters.numbers = lambda again=False: numbers(parameters)  # type: ignore[method-assign]
     return loop
 
 
 def outputs_alone(name: str, every: int) -> Loop:
     """The hooks alone: the monitor's own way, without norms of parameters."""
-    loop = watched(name, stats_every=every, updates=False)
+    loop = watched(name, every, updates=False)
     monitor = loop.watching
     assert isinstance(monitor, Monitor)
     monitor._parameters.numbers = lambda again=False: {}  # type: ignore[method-assign]
+    return loop
+
+
+def of_gradients(parameters: Parameters) -> dict[str, dict[str, float]]:
+    """What a monitor keeps of gradients, without the weights."""
+    own = parameters._own()
+    gradients = {id(p): p.grad for found in own.values() for _, p in found if p.grad is not None}
+    (norms,) = _arrived(_norms(gradients))
+    return {
+        name: {"gradient": _together(norms, [id(p) for _, p in found])}
+        for name, found in own.items()
+    }
+
+
+def by_foreach_norm() -> Loop:
+    """The norms that torch gives in one call: float32 all the way, joined by no layer."""
+    loop = Loop("torch._foreach_norm of the gradients, every step")
+
+    def norms(_loss: Any) -> list[float]:
+        found = torch._foreach_norm([p.grad for p in loop.model.parameters()])
+        return torch.stack(found).tolist()  # type: ignore[no-any-return]
+
+    loop.after = norms
     return loop
 
 
@@ -114,24 +144,36 @@ def by_wandb() -> Loop | None:
     return loop
 
 
+def _figure(ratios: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(clocks,) what a step costs, of (rounds, steps, clocks): the average over a round's steps."""
+    figure: np.ndarray[Any, Any] = np.median(ratios, axis=0).mean(axis=0)
+    return figure
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", default="", help="ways whose name has this word")
     parser.add_argument("--wandb", action="store_true", help="also wandb.watch")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     x, y = torch.randn(32, 3, 64, 64), torch.randint(0, 10, (32,))
+    gradients = "gradient norms alone, every step"
     loops = [
-        watched("everything, every step", stats_every=1),
-        watched("everything, every tenth step", stats_every=10),
+        watched("everything, every step"),
+        watched("everything, every tenth step", 10),
         outputs_alone("outputs alone, every step", 1),
         outputs_alone("outputs alone, every tenth step", 10),
-        without_outputs("gradient and weight norms alone, every step", updates=False),
-        without_outputs("with updates", updates=True),
+        without_outputs(gradients, updates=False, numbers=of_gradients),
+        by_foreach_norm(),
+        without_outputs("gradient and weight norms, every step", updates=False),
+        without_outputs("gradient, weight and update norms, every step", updates=True),
         naive(),
+        Loop("bare, as if every tenth step was watched", 10),
     ]
     if arguments.wandb and (loop := by_wandb()) is not None:
         loops.append(loop)
+    loops = [loop for loop in loops if arguments.only in loop.name]
     bare = Loop("bare")
     ratios: dict[str, list[Any]] = {loop.name: [] for loop in loops}
     steps: list[Any] = []
@@ -144,16 +186,14 @@ def main() -> None:
         for _ in range(arguments.rounds):
             before = bare.step(x, y)
             for loop in loops:
-                # Every tenth step of ten: their sum, each beside a bare one of its own.
-                count = 10 if "tenth" in loop.name else 1
-                took, base = np.zeros(2), np.zeros(2)
-                for _ in range(count):
+                found = []
+                for _ in range(loop.every):
                     now = loop.step(x, y)
                     after = bare.step(x, y)
-                    took, base = took + now, base + np.sqrt(before * after)
+                    found.append(now / np.sqrt(before * after))
                     steps.append(after)
                     before = after
-                ratios[loop.name].append(took / base)
+                ratios[loop.name].append(found)
     finally:
         for loop in loops:
             loop.watching.__exit__(None, None, None)
@@ -161,9 +201,13 @@ def main() -> None:
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"bare step: median {cpu:.0f} ms CPU, {wall:.0f} ms wall, torch {torch.__version__}")
     print(f"load of the machine ({os.cpu_count()} cores) over 1, 5 and 15 minutes: {load}")
-    print("| way | CPU | quartiles | wall |\n|---|---:|---|---:|")
-    for name, found in ratios.items():
-        (low, middle, high), (_, walls, _) = np.quantile(found, [0.25, 0.5, 0.75], axis=0).T
+    print("| way | CPU | 95 % | wall |\n|---|---:|---|---:|")
+    generator = np.random.default_rng(0)
+    for name, rows in ratios.items():
+        all_rounds = np.array(rows)
+        middle, walls = _figure(all_rounds)
+        again = generator.integers(len(rows), size=(2000, len(rows)))
+        low, high = np.quantile([_figure(all_rounds[one])[0] for one in again], [0.025, 0.975])
         print(f"| {name} | {middle:.3f} | {low:.3f}–{high:.3f} | {walls:.3f} |")
 
 

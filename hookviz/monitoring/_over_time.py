@@ -154,11 +154,9 @@ class MapsOverTime:
         step = self._known(step)
         kept, ends = self._read(step), self.ends
         chosen: dict[str, Any] = {"style": "light", **options}
-        said = f"{self._label} after {step} steps"
         if ends is not None and "scale" not in chosen and "vmin" not in chosen:
             chosen |= {"scale": "shared", "vmin": ends[0], "vmax": ends[1]}
-            said += f", scale shared by all {len(self.steps)} drawn"
-        chosen.setdefault("title", said)
+        chosen.setdefault("title", f"{self._label} after {step} steps")
         return draw(kept.activation, GridOptions.of(**chosen), facts=kept.facts)
 
     def strip(self, channel: int, *, most: int = 8, **options: Unpack[DrawingOptions]) -> Figure:

@@ -213,7 +213,7 @@ def _norms(tensors: Mapping[int, Tensor]) -> dict[int, Norm]:
 
 def _norm(t: Tensor) -> float:
     with np.errstate(all="ignore"):
-        size = math.sqrt(sum(square_sum(piece) for (piece,) in _pieces(t)))
+        size = math.sqrt(square_sum(t.numpy().reshape(-1)))
     if math.isfinite(size):
         return size
     # Its squares may have left float32.

@@ -18,6 +18,7 @@ from hookviz.render._text import value
 
 _NAMED = 10  # so many curves have each a color and a name; more are colored by their order
 _DPI = 120.0
+_BESIDE = 460  # pixels from which there is room for names beside the axes
 _DASHES = ("-", "--", "-.", ":")
 
 
@@ -50,7 +51,8 @@ def draw_curves(
     """Curves in one pair of axes.
 
     Up to ten curves have a color and a name each. More are colored from dark to light in their
-    order, and the first and the last are named.
+    order, and the first and the last are named. The names stand beside the axes, on a narrow page
+    below them.
 
     Args:
         curves: At least one.
@@ -81,10 +83,17 @@ def draw_curves(
     page = palette(style)
     named = len(curves) <= _NAMED
     height = max(240, min(round(width * 0.42), 400))
-    beside = min(180, round(width * 0.3))  # pixels for the names
+    beside = min(180, round(width * 0.3)) if width >= _BESIDE else 20  # pixels for the names
+    labels = [one.label for at, one in enumerate(curves) if named or at in (0, len(curves) - 1)]
+    columns, below = 1, 0
+    if width < _BESIDE:
+        columns = max(1, min(len(labels), (width - 20) // (45 + 7 * max(map(len, labels)))))
+        below = 8 + 19 * (-(-len(labels) // columns) + (not named))
+        height += below
     figure = figure_of(width, height, _DPI, (*page.face[:3], 1.0))
     points = 72 / _DPI
-    axes = figure.add_axes((70 / width, 50 / height, 1 - (70 + beside) / width, 1 - 90 / height))
+    box = (70 / width, (50 + below) / height, 1 - (70 + beside) / width, 1 - (90 + below) / height)
+    axes = figure.add_axes(box)
     axes.set_facecolor(page.face)
     table = mpl.colormaps["tab10" if named else "viridis"]
     last = max(1, len(curves) - 1)
@@ -98,11 +107,14 @@ def draw_curves(
     _dress(axes, page)
     if share:
         axes.set_ylim(-0.02, 1.02)
-    for x, word in marks:
+    left, right = axes.get_xlim()
+    for at, (x, word) in enumerate(marks):
+        late = x > (left + right) / 2  # its word would leave the axes
         axes.axvline(x, color=page.warn, linewidth=0.8, linestyle="--")
         axes.annotate(
-            word, (x, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
-            textcoords="offset points", fontsize=7, color=page.warn, family=page.family,
+            word, (x, 1), xycoords=("data", "axes fraction"), textcoords="offset points",
+            xytext=(-2 if late else 2, -8 - 9 * (at % 3)), ha="right" if late else "left",
+            fontsize=7, color=page.warn, family=page.family,
         )  # fmt: skip
     axes.set_xlabel(x_label, fontsize=8, color=page.muted, family=page.family)
     if 6.5 * len(unit) < height - 50:  # else the title alone has room for it
@@ -114,12 +126,14 @@ def draw_curves(
     if not named:
         title = f"{len(curves)}, by order"
     legend = axes.legend(
-        loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=7, frameon=False,
-        labelcolor=page.ink, title=None if named else title, handlelength=1.8,
+        loc="lower left" if below else "upper left", frameon=False, ncols=columns,
+        bbox_to_anchor=(14 / width, 8 / height) if below else (1.01, 1.0),
+        bbox_transform=figure.transFigure if below else axes.transAxes,
+        fontsize=7, labelcolor=page.ink, title=None if named else title, handlelength=1.8,
         borderaxespad=0, prop={"family": page.family, "size": 7},
     )  # fmt: skip
     legend.get_title().set(color=page.muted, fontsize=7, family=page.family)
-    room = (beside - 30) * points
+    room = (width - 60 if below else beside - 30) * points
     for text in legend.get_texts():
         text.set_text(_short(text.get_text(), int(room / 4)))
         text.set_parse_math(False)

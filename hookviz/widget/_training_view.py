@@ -108,7 +108,8 @@ class TrainingView(Part):
             fewer, self._state = self._state[:2], state
             self.about = f"{history.facts['model']}: step {state[0]}, {history.state}"
             self.alerts = [alert.text for alert in history.alerts[-_MOST_SAID:]]
-            self.notes = list(history.notes.values())[:_MOST_SAID]
+            notes = [f"{layer}: {why}" if layer else why for layer, why in history.notes.items()]
+            self.notes = notes[:_MOST_SAID]
             names = [[name, name] for name in history.scalars]
             names += [[name, text] for name, text in QUANTITIES.items() if history.has(name)]
             self.quantities = names

@@ -71,7 +71,7 @@ def test_a_training_is_watched_while_its_cell_runs(
     expect(part("step")).to_contain_text("after 40 steps")
     expect(slider).to_have_attribute("aria-valuetext", "after 40 steps")
     low, high = lab.value("[hookviz.render.value(end) for end in m.over_time('0').ends]")
-    said = f"0 after {{}} steps, scale shared by all 4 drawn. shared scale: {low} to {high}"
+    said = f"0 after {{}} steps. shared scale: {low} to {high}"
     expect(part("maps")).to_have_attribute("alt", re.compile(re.escape(said.format(40))))
     slider.click(position={"x": 3, "y": 5})
     expect(part("step")).to_contain_text("after 0 steps")

@@ -19,12 +19,14 @@ from PIL import Image
 from hookviz.activation import Activation
 from hookviz.errors import RenderError
 from hookviz.render import (
+    Curve,
     FigureFacts,
     GridOptions,
     SingleChannels,
     Subject,
     channel_statistics,
     draw,
+    draw_curves,
     feature_grid,
     fitted,
     page_count,
@@ -608,3 +610,28 @@ def test_pages_are_counted_only_where_a_page_can_be_drawn(choice: dict[str, Any]
     with pytest.raises(RenderError) as counted:
         page_count(vector, options)
     assert str(drawn.value) == str(counted.value)
+
+
+@pytest.mark.parametrize("count", [1, 4, 10, 12])
+@pytest.mark.parametrize("width", [300, 320, 440, 500])
+def test_names_of_curves_and_words_of_marks_cover_nothing_at_any_width(
+    count: int, width: int
+) -> None:
+    steps = np.arange(61.0)
+    curves = [Curve(f"features.{at}", steps, steps / 60) for at in range(count)]
+    marks = [(5.0, "loss"), (52.0, "dead"), (60.0, "NaN or Inf")]
+    figure = draw_curves(curves, title="zeros", unit="share", marks=marks, width=width)
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # Agg's
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    box = legend.get_window_extent(renderer)
+    drawn = axes.get_tightbbox(renderer, bbox_extra_artists=[axes.xaxis, axes.yaxis])
+    assert box.x0 >= 0
+    assert box.x1 <= width
+    assert box.y0 >= 0
+    assert box.y1 <= drawn.y0 + 1 or box.x0 >= axes.get_window_extent(renderer).x1
+    words = [text.get_window_extent(renderer) for text in axes.texts]
+    assert all(axes.get_window_extent(renderer).x0 <= one.x0 for one in words)
+    assert all(one.x1 <= axes.get_window_extent(renderer).x1 for one in words)
+    assert not any(one.overlaps(other) for one in words for other in words if one is not other)

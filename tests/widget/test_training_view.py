@@ -136,6 +136,16 @@ def test_what_is_not_there_to_choose_is_refused(loop: Loop) -> None:
     view.close()
 
 
+def test_a_note_names_its_layer() -> None:
+    net = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    with hookviz.monitor(net) as m:
+        net["a"](torch.ones(1, 2)).sum().backward()
+        m.step()
+        view = TrainingView(m)
+        assert [note.split(":")[0] for note in view.notes] == ["b"]
+        view.close()
+
+
 def test_an_alert_is_a_sentence_and_the_thread_ends(loop: Loop) -> None:
     view = TrainingView(loop.monitor)
     loop.net[0].weight.data[1, 0, 0, 0] = float("nan")
