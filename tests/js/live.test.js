@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
 import { BUSY_AFTER, Chain, GIVE_UP_AFTER } from "../../hookviz/widget/js/live_chain.js";
-import { mosaic, packedTable, spread } from "../../hookviz/widget/js/live_card.js";
+import { mosaic, packedTable, pair } from "../../hookviz/widget/js/live_card.js";
 import { Film, pace } from "../../hookviz/widget/js/live_film.js";
 import { cameraProblem, opaque, Packing } from "../../hookviz/widget/js/live_sources.js";
 import { renderLive } from "../../hookviz/widget/js/panel_live.js";
@@ -81,9 +81,13 @@ test("tiles become a mosaic of the table's colors, flags before levels", () => {
   const table = packedTable(new DataView(bytes.buffer));
   const color = (at) => (0xff000000 | (bytes[3 * at + 2] << 16) | (bytes[3 * at + 1] << 8) | bytes[3 * at]) >>> 0;
   const levels = Uint8Array.from({ length: 3 * 2 * 4 }, (_, at) => 10 * at);
-  const flags = new Uint8Array(levels.length);
-  flags[9] = 2;
-  const { width, height, pixels } = mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7);
+  const flags = [Uint32Array.of(9), Uint8Array.of(2)];
+  const former = mosaic({ tiles: [3, 2, 4] }, levels.toReversed(), null, table, 7);
+  const drawn = mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7, former);
+  const { width, height, pixels } = drawn;
+  expect(pixels).toBe(former.pixels);
+  expect(drawn).toEqual(mosaic({ tiles: [3, 2, 4], constant: [2] }, levels, flags, table, 7));
+  expect(mosaic({ tiles: [3, 4, 2] }, levels, null, table, 7, former)).toEqual(mosaic({ tiles: [3, 4, 2] }, levels, null, table, 7));
   expect([width, height]).toEqual([2 * 4 + 2, 2 * 2 + 2]);
   const at = (x, y) => pixels[y * width + x] >>> 0;
   expect([at(0, 0), at(3, 1)]).toEqual([color(0), color(70)]);
@@ -116,6 +120,10 @@ describe("the frames of a video", () => {
     });
   test("uneven ones are said to be so, and one alone is one", async () => {
     expect((await pace(playing([0, 0.02, 0.05, 0.343, 0.37, 0.655]), 0.68)).steady).toBe(false);
+    const gaps = even(25, 60).filter((_, n) => ![20, 21, 44].includes(n));
+    expect(await pace(playing(gaps), 2.4)).toMatchObject({ count: 60, steady: false });
+    const slower = [...even(25, 30), ...even(12.5, 20, 1.2)];
+    expect(await pace(playing(slower), 2.8)).toMatchObject({ count: 69, steady: false });
     expect(await pace(playing([0]), 0.5)).toMatchObject({ count: 1, steady: true });
     expect(await pace(async () => NaN, 2)).toMatchObject({ count: 50, steady: false });
   });
@@ -134,8 +142,11 @@ test("flags come as places and kinds, wherever they lie in a message", () => {
   const bytes = new Uint8Array(11);
   new DataView(bytes.buffer).setUint32(3, 6, true);
   new DataView(bytes.buffer).setUint32(7, 2, true);
-  expect([...spread(bytes.subarray(3), new Uint8Array([4, 2]), 8)]).toEqual([0, 0, 2, 0, 0, 0, 4, 0]);
-  expect(spread(null, null, 8)).toBe(null);
+  const table = new Uint32Array(262).map((_, at) => at);
+  const flagged = pair(bytes.subarray(3), new Uint8Array([4, 2]));
+  const { width, pixels } = mosaic({ tiles: [2, 2, 2] }, new Uint8Array(8), flagged, table, 7);
+  expect(width).toBe(6);
+  expect([...pixels]).toEqual([0, 0, 0, 0, 0, 0, 258, 0, 0, 0, 260, 0]);
 });
 
 test("frames travel as PNG where that helps: on a slow link, not for a busy kernel", () => {

@@ -13,55 +13,59 @@ export function packedTable(bytes) {
   return packed;
 }
 
+/** @typedef {{form: string, width: number, height: number, pixels: Uint32Array}} Mosaic */
+
 /**
  * Tiles as one mosaic.
  * @param {{tiles: [number, number, number], constant?: number[]}} card
  * @param {Uint8Array} levels (n, h, w)
- * @param {Uint8Array | null} flags of the same shape: 0 where the level counts
+ * @param {[Uint32Array, Uint8Array] | null} flagged places among all levels that have none, and the
+ *   flag of each
  * @param {Uint32Array} table
  * @param {number} faint the color of a map that has no place on a scale of its own
- * @returns {{width: number, height: number, pixels: Uint32Array}} pixels between tiles are clear
+ * @param {Mosaic | null} former the mosaic before: drawn over where its tiles are as many and as
+ *   large, as memory that is new for each frame keeps the garbage collector at work beside the model
+ * @returns {Mosaic} pixels between tiles are clear
  */
-export function mosaic({ tiles: [count, high, wide], constant = [] }, levels, flags, table, faint) {
+export function mosaic({ tiles: [count, high, wide], constant = [] }, levels, flagged, table, faint, former = null) {
   const columns = Math.ceil(Math.sqrt((count * high) / wide));
   const rows = Math.ceil(count / columns);
   const width = columns * (wide + GAP) - GAP;
   const height = rows * (high + GAP) - GAP;
-  const pixels = new Uint32Array(width * height);
+  const form = [count, high, wide].join();
+  const pixels = former?.form === form ? former.pixels : new Uint32Array(width * height);
   const plain = new Set(constant);
   let at = 0;
   for (let tile = 0; tile < count; tile += 1) {
     const left = (tile % columns) * (wide + GAP);
     const top = Math.floor(tile / columns) * (high + GAP);
+    const own = plain.has(tile) ? new Uint32Array(256).fill(faint) : table;
     for (let y = 0; y < high; y += 1) {
       let to = (top + y) * width + left;
-      for (let x = 0; x < wide; x += 1, at += 1, to += 1) {
-        const flag = flags ? flags[at] : 0;
-        pixels[to] = flag ? table[256 + flag] : plain.has(tile) ? faint : table[levels[at]];
-      }
+      for (const end = at + wide; at < end; at += 1, to += 1) pixels[to] = own[levels[at]];
     }
   }
-  return { width, height, pixels };
+  flagged?.[0].forEach((place, n) => {
+    const tile = Math.floor(place / (high * wide));
+    const y = Math.floor(tile / columns) * (high + GAP) + (Math.floor(place / wide) % high);
+    pixels[y * width + (tile % columns) * (wide + GAP) + (place % wide)] = table[256 + flagged[1][n]];
+  });
+  return { form, width, height, pixels };
 }
 
 /**
- * Flags at their places among all values; null for none.
- * @param {Uint8Array | null} places uint32 each
- * @param {Uint8Array | null} kinds
- * @param {number} length
+ * Places, uint32 each, and the flag of each. A copy: what comes in a message need not lie at a
+ * multiple of four.
+ * @param {Uint8Array} places @param {Uint8Array} flags @returns {[Uint32Array, Uint8Array]}
  */
-export function spread(places, kinds, length) {
-  if (!places || !kinds) return null;
-  const flags = new Uint8Array(length);
-  // A copy: what comes in a message need not lie at a multiple of four.
-  new Uint32Array(places.slice().buffer).forEach((place, at) => { flags[place] = kinds[at]; });
-  return flags;
-}
+export const pair = (places, flags) => [new Uint32Array(places.slice().buffer), flags];
 
 export class LiveCard {
   /** @param {string} key */
   constructor(key) {
     this.key = key;
+    /** @type {Mosaic | null} */
+    this.drawn = null;
     this.name = h("span", { class: "hv-card-name" });
     this.facts = h("span", { class: "hv-dim hv-note" });
     this.canvas = h("canvas", { class: "hv-live-maps", role: "img", width: 1, height: 1 });
@@ -85,8 +89,10 @@ export class LiveCard {
     const bytes = (/** @type {number | undefined} */ at) => at === undefined ? null
       : new Uint8Array(buffers[at].buffer, buffers[at].byteOffset, buffers[at].byteLength);
     const levels = /** @type {Uint8Array} */ (bytes(card.levels));
-    const flags = spread(bytes(card.flagged), bytes(card.flags), levels.length);
-    const { width, height, pixels } = mosaic(card, levels, flags, packedTable(buffers[card.colors]), 0x80808080);
+    const [places, flags] = [bytes(card.flagged), bytes(card.flags)];
+    const flagged = places && flags && pair(places, flags);
+    const drawn = mosaic(card, levels, flagged, packedTable(buffers[card.colors]), 0x80808080, this.drawn);
+    const { width, height, pixels } = this.drawn = drawn;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     this.canvas.setAttribute("aria-label", `${card.label}: maps of ${card.channels.length} channels. ${card.scale}`);
     this.canvas.dataset.ends = card.ends.join(" … ");

@@ -38,6 +38,7 @@ export function renderLive({ model, el }) {
   let playing = false;
   let painted = 0;
   let fileName = "";
+  let size = "";
 
   const video = h("video", { hv: "live-video", class: "hv-live-video", muted: true, playsinline: true, "aria-label": "What comes in", hidden: true });
   video.muted = true;
@@ -72,7 +73,7 @@ export function renderLive({ model, el }) {
   const stats = h("span", { hv: "live-stats", class: "hv-note hv-dim" });
   const note = h("p", { hv: "live-note", class: "hv-note", role: "status", hidden: true });
   const why = h("p", { hv: "live-why", class: "hv-dim" });
-  const missing = h("ul", { class: "hv-note hv-dim" });
+  const missing = h("p", { class: "hv-note hv-dim hv-live-missing" });
   const cardsBox = h("div", { hv: "live-cards", class: "hv-live-cards" });
   const transport = h("div", { hv: "live-transport", class: "hv-live-row", role: "group", "aria-label": "Video", hidden: true }, play, back, slider, forward, where);
   const running = h("div", { class: "hv-live-row", hidden: true }, freeze, end, stats);
@@ -105,6 +106,7 @@ export function renderLive({ model, el }) {
     chain.reset();
     grabber.reset();
     number = 0;
+    size = "";
     say(wanted === "camera" ? "Waiting for the camera …" : "");
     show();
     try {
@@ -227,6 +229,12 @@ export function renderLive({ model, el }) {
 
   // ── what comes back
 
+  /** A few times a second: figures that change with each frame cannot be read, and cost a layout. */
+  function tellFigures() {
+    setText(stats, size && [`${chain.rate.toFixed(1)} frames a second`, `${Math.round(chain.delay)} ms`, `${chain.dropped} dropped`,
+      chain.lost ? `${chain.lost} lost` : "", size, grabber.packing.png ? "as PNG" : ""].filter(Boolean).join(" · "));
+  }
+
   /** @param {any} message @param {DataView[]} buffers */
   function paint(message, buffers) {
     const seen = new Set();
@@ -242,16 +250,14 @@ export function renderLive({ model, el }) {
       card.remove();
       cards.delete(key);
     }
-    missing.replaceChildren(...message.missing.map((/** @type {string} */ text) => h("li", {}, text)));
+    setText(missing, message.missing.join("\n"));
     if (message.preview !== undefined) showBytes(preview, buffers[message.preview]);
     root.dataset.number = String(message.number ?? "");
     root.dataset.colors = message.style;
     root.dataset.painted = String(painted += 1);
     root.dataset.rate = chain.rate.toFixed(1);
     root.dataset.delay = chain.delay.toFixed(1);
-    const [wide, high] = message.size;
-    setText(stats, [`${chain.rate.toFixed(1)} frames a second`, `${Math.round(chain.delay)} ms`, `${chain.dropped} dropped`,
-      chain.lost ? `${chain.lost} lost` : "", `${wide} × ${high}`, grabber.packing.png ? "as PNG" : ""].filter(Boolean).join(" · "));
+    size = message.size.join(" × ");
     show();
   }
   cleanup.listen(model, "msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
@@ -369,6 +375,7 @@ export function renderLive({ model, el }) {
   const timer = setInterval(() => {
     chain.look();
     if (!kind) return;
+    tellFigures();
     const app = /** @type {HTMLElement | null} */ (root.closest('[data-hv="app"]'));
     if (app?.dataset.state === "dead") stop(GONE);
     else if (document.hidden || !root.isConnected || !looked(app)) leave();
