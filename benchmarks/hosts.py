@@ -45,6 +45,7 @@ class Host:
 
 
 WHOLE = "the whole app"
+WITH_TRAINING = f"{WHOLE}, and a watched training"
 FRONT_END = ("anywidget", "jupyterlab_widgets")
 HOSTS = (
     Host("JupyterLab", "jupyterlab", "tests/journeys/test_journey_first_light.py", WHOLE),
@@ -59,8 +60,8 @@ HOSTS = (
         ("jupyter-collaboration", "jupyterlab", *FRONT_END),
     ),
     Host("Notebook 7", "notebook", f"{HOSTS_TEST}::test_notebook_7", WHOLE),
-    Host("Voila", "voila", f"{HOSTS_TEST}::test_voila", WHOLE),
-    Host("marimo", "marimo", f"{HOSTS_TEST}::test_marimo", WHOLE),
+    Host("Voila", "voila", f"{HOSTS_TEST}::test_voila", WITH_TRAINING),
+    Host("marimo", "marimo", f"{HOSTS_TEST}::test_marimo", WITH_TRAINING),
     Host("Solara", "solara", f"{HOSTS_TEST}::test_solara",
          "the whole app; anywidget's script comes from a content network",
          ("solara", "solara-assets", "ipyvuetify<3")),

@@ -6,7 +6,8 @@ each of its steps stands between two bare ones and is divided by their geometric
 else the machine does falls on both. A way that measures every tenth step is ten steps a round: the
 median over the rounds of each of the ten, and the mean of these. Printed are these figures, the
 interval that holds 95 % of 2,000 redrawings of the rounds (bootstrap), and the machine's load; a
-bare model treated as if it was watched says how far from 1 nothing comes.
+bare model treated as if it was watched says how far from 1 nothing comes. Ctrl-C prints what there
+is by then.
 """
 
 from __future__ import annotations
@@ -194,6 +195,8 @@ def main() -> None:
                     steps.append(after)
                     before = after
                 ratios[loop.name].append(found)
+    except KeyboardInterrupt:
+        print("interrupted: of the rounds until now")
     finally:
         for loop in loops:
             loop.watching.__exit__(None, None, None)
@@ -201,14 +204,16 @@ def main() -> None:
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"bare step: median {cpu:.0f} ms CPU, {wall:.0f} ms wall, torch {torch.__version__}")
     print(f"load of the machine ({os.cpu_count()} cores) over 1, 5 and 15 minutes: {load}")
-    print("| way | CPU | 95 % | wall |\n|---|---:|---|---:|")
+    print("| way | rounds | CPU | 95 % | wall |\n|---|---:|---:|---|---:|")
     generator = np.random.default_rng(0)
     for name, rows in ratios.items():
+        if not rows:
+            continue
         all_rounds = np.array(rows)
         middle, walls = _figure(all_rounds)
         again = generator.integers(len(rows), size=(2000, len(rows)))
         low, high = np.quantile([_figure(all_rounds[one])[0] for one in again], [0.025, 0.975])
-        print(f"| {name} | {middle:.3f} | {low:.3f}–{high:.3f} | {walls:.3f} |")
+        print(f"| {name} | {len(rows)} | {middle:.3f} | {low:.3f}–{high:.3f} | {walls:.3f} |")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ and shapes of its tensors where they are those of one torchvision architecture a
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import Any
 
 from hookviz.errors import ModelError, closest
 from hookviz.models._checkpoint import SUFFIXES, Checkpoint, expanded, read_checkpoint
-from hookviz.models._fit import find_weights, fits, shares_names, tables
+from hookviz.models._fit import find_weights, fits, shares_names, state_names, tables
 from hookviz.models._loaded_model import LoadedModel, ModelSource, Request, WeightsInfo
 from hookviz.models._torchvision import TorchvisionArchitecture, architectures
 
@@ -97,6 +98,12 @@ def _stated(content: Any) -> Iterator[str]:
                 yield value
 
 
+@functools.cache
+def _names(name: str) -> tuple[str, ...]:
+    """Kept, as building one of each family to learn them takes two seconds."""
+    return state_names(TorchvisionArchitecture(name))
+
+
 def _fitting(given: Checkpoint, stem: str) -> list[str]:
     """Torchvision's architectures with a checkpoint's names and shapes: of one family alone."""
     known = [arch for arch in architectures() if not arch.name.startswith("quantized_")]
@@ -105,7 +112,7 @@ def _fitting(given: Checkpoint, stem: str) -> list[str]:
     for arch in sorted(known, key=lambda arch: arch.name not in likely):
         families.setdefault(arch.family, []).append(arch)
     for family in families.values() if find_weights(given, {}) else ():
-        if shares_names(family[0], given):
+        if shares_names(_names(family[0].name), given):
             found = [arch.name for arch in family if fits(arch, given)]
             if found:
                 return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -437,12 +437,17 @@ def _options(
         options = {**hints, **options}
 
 
-def shares_names(what: Architecture, given: Checkpoint) -> bool:
+def state_names(what: Architecture) -> tuple[str, ...]:
+    """The names in the state dict of what an architecture builds by default."""
+    return tuple(_state(what, {}))
+
+
+def shares_names(names: Iterable[str], given: Checkpoint) -> bool:
     """Whether a checkpoint shares names with an architecture, as all of its family do."""
-    names = _state(what, {}).keys()
-    found = find_weights(given, dict.fromkeys(names))
+    wanted = dict.fromkeys(names)
+    found = find_weights(given, wanted)
     known = set(found[0].values) if found else set()
-    return bool(known) and 3 * len(known & names) >= min(len(known), len(names))
+    return bool(known) and 3 * len(known & wanted.keys()) >= min(len(known), len(wanted))
 
 
 def fits(what: Architecture, given: Checkpoint) -> bool:

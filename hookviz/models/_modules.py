@@ -62,6 +62,8 @@ class _Building(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's
         given = dict(kwargs or {})
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if _SEEDED in func.tags:
+            if first is not None and first.is_meta and func._schema.is_mutable:  # noqa: SLF001 - as above
+                return first  # nothing to fill; torch would go through Python to find that out
             if first is not None and self._values != "random" and first.numel() >= _LARGE:
                 # Of all values the middle one: a truncated normal draws until all are in bounds.
                 if func is torch.ops.aten.normal_.default:

@@ -480,6 +480,10 @@ class TrainingHistory:
             found |= data
         return found
 
+    def _display_(self) -> Any:
+        """In marimo the same widget."""
+        return importlib.import_module("hookviz.widget").TrainingView(self)
+
     def _png(self, picture: PictureAt) -> bytes:
         raise NotImplementedError
 

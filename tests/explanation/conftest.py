@@ -32,6 +32,25 @@ class Twice(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+def narrow(name: str) -> nn.Module:
+    """A network of torchvision's; the two large ones with the same layers and fewer channels."""
+    if name == "twice":
+        return Twice()
+    if name == "vgg16":
+        widths = (8, 8, "M", 8, 8, "M", *(16, 16, 16, "M"), *(32, 32, 32, "M"), *(32, 32, 32, "M"))
+        net = tv.VGG(tv.vgg.make_layers(list(widths)), init_weights=False)
+        for part in net.features:
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+        net.classifier = nn.Sequential(
+            nn.Linear(32 * 49, 64), nn.ReLU(True), nn.Dropout(), nn.Linear(64, 50)
+        )
+        return net
+    if name == "vit_b_16":
+        return tv.VisionTransformer(224, 16, 12, 4, 64, 128, num_classes=50)
+    return getattr(tv, name)()
+
+
 def settled(module: nn.Module) -> nn.Module:
     """The module in eval mode, with batch norms and a head as after training."""
     for part in module.modules():
@@ -49,7 +68,7 @@ class Case:
     """A model with a layer to explain.
 
     Attributes:
-        model: Name of a builder of torchvision's, or "twice".
+        model: What `narrow` takes.
         layer: The layer.
         maps: Turns what the layer gives to (C, H, W).
         tokens: Turns it to (C, K), what stands apart.
@@ -109,9 +128,7 @@ def own(name: str, image: Any, *, frozen: bool = False) -> Own:
     case = CASES[name]
     if case.model not in _BUILT:
         torch.manual_seed(0)
-        _BUILT[case.model] = settled(
-            Twice() if case.model == "twice" else getattr(tv, case.model)()
-        )
+        _BUILT[case.model] = settled(narrow(case.model))
     module = _BUILT[case.model]
     loaded = hookviz.load_model(module, preprocess=hookviz.Preprocessing.for_size(224))
     x = network_input(image, loaded.preprocess).tensor

@@ -6,10 +6,7 @@ import errno
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -212,7 +209,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
 
 
 _CHILD = """
-import sys
+import os, signal, sys, threading
 from datetime import UTC, datetime
 import torch
 from hookviz.activation import Activation
@@ -224,33 +221,22 @@ activations = [
     Activation(f"l{n}", 1, 1, 1, n, "output", "", "Conv2d", torch.rand(1, 512, 64, 64))
     for n in range(1, 9)
 ]
+def progress(done, total, name):
+    if done == 40:  # … and then somewhere in the middle of a file
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
 write_export(facts, activations, sys.argv[1], what={"channels", "grids", "values"},
-             progress=lambda done, total, name: print(done, flush=True))
+             progress=progress)
 print("all", flush=True)
 """
 
 
-def test_a_killed_export_leaves_no_half_png_and_no_manifest(tmp_path: Path) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", _CHILD, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert child.stdout is not None
-    try:
-        for line in child.stdout:
-            if line.strip() == "40":
-                break
-        time.sleep(0.05)  # somewhere in the middle of a file
-        child.send_signal(signal.SIGKILL)
-        rest = child.stdout.read()
-    finally:
-        child.kill()
-        child.stdout.close()
-        child.wait()
-    assert "all" not in rest, "the export ended before it could be killed"
-    (folder,) = tmp_path.iterdir()
+def test_a_killed_export_leaves_no_half_png_and_no_manifest(tmp_path: Path, fresh_python) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    done = fresh_python.run(_CHILD, str(out), cwd=tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert "all" not in done.stdout, "the export ended before it could be killed"
+    (folder,) = out.iterdir()
     there = list(folder.iterdir())
     pngs = [path for path in there if path.suffix == ".png"]
     assert len(pngs) >= 40

@@ -26,8 +26,13 @@ sys.path.insert(0, str(HERE))
 pytest.register_assert_rewrite("journey_lab", "journey_app")
 
 from journey_app import App  # noqa: E402  (needs the path set above)
+from journey_kernels import ADDRESS, WarmProcess  # noqa: E402  (needs the path set above)
 from journey_lab import BROWSER_ARGUMENTS, BROWSER_NAMES, Lab, find_browser  # noqa: E402  (needs the path set above)
-from journey_servers import REPOSITORY, LabServer  # noqa: E402  (needs the path set above)
+from journey_servers import (  # noqa: E402  (needs the path set above)
+    REPOSITORY,
+    LabServer,
+    isolated_environment,
+)
 
 ARTEFACTS = REPOSITORY / "artefacts" / "journeys"
 FAILURE = pytest.StashKey[str]()
@@ -138,7 +143,22 @@ def page(kept_page: KeptPage, request: pytest.FixtureRequest) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="session")
-def lab_server(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[LabServer]:
+def warm_kernels(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> Iterator[None]:
+    """What the servers of the journeys start their kernels from."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    warm = WarmProcess(isolated_environment(tmp_path_factory.mktemp("warm")))
+    os.environ[ADDRESS] = warm.address
+    yield
+    del os.environ[ADDRESS]
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def lab_server(
+    tmp_path_factory: pytest.TempPathFactory, browser: Any, warm_kernels: None
+) -> Iterator[LabServer]:
     """One JupyterLab for all journeys (started only where there is a browser for it)."""
     folder = tmp_path_factory.mktemp("lab")
     server = LabServer(folder / "home", folder / "notebooks")

@@ -114,7 +114,8 @@ class App:
         return self
 
     def wait_state(self, state: str) -> None:
-        expect(self.root).to_have_attribute("data-state", state)
+        # `expect` asks less often, and writes down what a screen reader has each time it asks.
+        self.root.and_(self.page.locator(f'[data-state="{state}"]')).wait_for(state="attached")
 
     def wait_idle(self) -> None:
         self.wait_state("idle")

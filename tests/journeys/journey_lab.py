@@ -9,11 +9,12 @@ Nothing sleeps: every method waits for the state that it promises, in the page i
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,12 +136,12 @@ AXE = """async selector => {
 }"""
 
 
-def write_notebook(path: Path, cells: Iterable[str]) -> Path:
+def write_notebook(path: Path, cells: Iterable[str], kernel: str = "python3") -> Path:
     """Write a notebook of these code cells."""
-    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    spec = {"name": kernel, "display_name": "Python 3 (ipykernel)", "language": "python"}
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source, id=f"c{i}") for i, source in enumerate(cells)],
-        metadata={"kernelspec": kernel},
+        metadata={"kernelspec": spec},
     )
     nbformat.write(notebook, path)
     return path
@@ -217,7 +218,7 @@ class Lab:
         torch and hookviz imported, which takes longer than most journeys.
         """
         if cells is not None:
-            write_notebook(self.server.root / name, cells)
+            write_notebook(self.server.root / name, cells, self.server.kernel)
         first = not self.name
         self.name = name
         self.own_kernel = own_kernel
@@ -341,8 +342,9 @@ class Lab:
         with self.page.expect_response(re.compile("/interrupt")):
             self.page.locator('.jp-NotebookPanel-toolbar [data-jp-item-name="interrupt"]').click()
 
-    def restart(self) -> None:
-        """Press the toolbar's Restart, confirm, and wait for the new kernel."""
+    @contextlib.contextmanager
+    def restarting(self) -> Iterator[None]:
+        """Wait at the end until the kernel has been started anew."""
         self.page.evaluate(
             """() => {
               window.__restarted = new Promise(resolve => {
@@ -357,10 +359,16 @@ class Lab:
               });
             }"""
         )
-        self.page.locator('.jp-NotebookPanel-toolbar [data-jp-item-name="restart"]').click()
-        self.page.locator(".jp-Dialog button.jp-mod-accept").click()
+        yield
         self.page.evaluate("async () => { await window.__restarted; }")
         self.wait_idle()
+
+    def restart(self) -> None:
+        """Press the toolbar's Restart, confirm, and wait for the new kernel."""
+        with self.restarting():
+            toolbar = self.page.locator(".jp-NotebookPanel-toolbar")
+            toolbar.locator('[data-jp-item-name="restart"]').click()
+            self.page.locator(".jp-Dialog button.jp-mod-accept").click()
 
     def reload(self) -> None:
         """Reload the page and wait for the notebook and its kernel."""
@@ -458,7 +466,8 @@ class Lab:
             source: The text of axe.min.js.
             selector: Only what is below it is checked (JupyterLab's own page is not ours).
         """
-        self.page.evaluate(source)
+        if not self.page.evaluate("() => 'axe' in window"):
+            self.page.evaluate(source)
         found: list[str] = self.page.evaluate(AXE, selector)
         return found
 

@@ -24,6 +24,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import journey_kernels
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 START_SECONDS = 90.0
@@ -204,11 +206,13 @@ class LabServer(Server):
         base_url: The path that all its addresses begin with, as JupyterHub gives to each person.
 
     Attributes:
+        kernel: The name of the kernels that its notebooks ask for.
         kept: The id of the session whose kernel, with its imports, the next journey may take
             over; "" for none.
     """
 
     ready_line = "is running at:"
+    kernel = "python3"
     kept = ""
 
     def __init__(self, home: Path, root: Path, base_url: str = "") -> None:
@@ -225,6 +229,9 @@ class LabServer(Server):
             path = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(values), encoding="utf-8")
+        if journey_kernels.ADDRESS in os.environ:
+            journey_kernels.offer(self.home / "data", self.home / "config")
+            self.kernel = journey_kernels.WARM
 
     def command(self) -> list[str]:
         return [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable
 
 import pytest
+from journey_kernels import WARM
 from journey_lab import Lab, write_notebook
 from journey_servers import LabServer, VoilaServer
 from PIL import Image
@@ -58,6 +60,25 @@ receiver = Receiver()
 receiver
 """
 
+ABOUT_ITSELF = """
+import os, signal, sys
+warm = "torch" in sys.modules
+import ipywidgets, matplotlib.pyplot
+own = ("JPY_PARENT_PID", "JPY_SESSION_NAME", "HOOKVIZ_WARM_KERNELS")
+about = {
+    "warm": warm,
+    "environment": {name: os.environ[name] for name in os.environ if name not in own},
+    "folder": os.getcwd(),
+    "program": sys.argv[0],
+    "path": sys.path,
+    "flags": str(sys.flags),
+    "session": os.getsid(0) == os.getpid(),
+    "signals": [str(signal.getsignal(number)) for number in signal.valid_signals()],
+    "backend": matplotlib.pyplot.get_backend(),
+    "comms": sorted(get_ipython().kernel.comm_manager.targets),
+}
+"""
+
 
 def test_press_a_button_and_ask_the_kernel(open_notebook: Callable[..., Lab]) -> None:
     lab = open_notebook(BUTTON)
@@ -98,6 +119,33 @@ def test_dark_theme_reload_restart_interrupt_save(open_notebook: Callable[..., L
     lab.restart()
     assert lab.value("'x' in globals()") is False
     assert lab.sources() == [("code", "x = 41"), ("code", "x + 1")]
+
+
+def test_a_forked_kernel_is_as_any_other(lab: Lab) -> None:
+    found = []
+    for kernel in ("python3", lab.server.kernel):
+        name = f"{kernel}_is_as_any_other.ipynb"
+        write_notebook(lab.server.root / name, [ABOUT_ITSELF], kernel)
+        lab.open(name)
+        lab.run_all()
+        found.append(lab.value("about"))
+        lab.shutdown()
+    usual, forked = found
+    assert (usual.pop("warm"), forked.pop("warm")) == (False, lab.server.kernel == WARM)
+    assert forked["environment"].items() >= usual["environment"].items()
+    assert {**forked, "environment": usual["environment"]} == usual
+
+
+def test_a_kernel_that_was_killed_is_started_anew(open_notebook: Callable[..., Lab]) -> None:
+    lab = open_notebook("import os\nfirst = os.getpid()", own_kernel=True)
+    first = lab.value("first")
+    with lab.restarting():
+        os.kill(first, signal.SIGKILL)
+        told = lab.page.locator(".jp-Dialog")
+        expect(told).to_contain_text("The kernel for")  # … has died, and restarts
+        told.locator("button.jp-mod-accept").click()
+    assert lab.value("'first' in globals()") is False
+    assert lab.value("__import__('os').getpid()") != first
 
 
 def test_an_error_in_a_cell_is_reported(open_notebook: Callable[..., Lab]) -> None:

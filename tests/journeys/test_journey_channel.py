@@ -224,7 +224,7 @@ def test_a_channel_by_keyboard_alone(
     assert view_of(app) == [1, 0, 0]
     press("Enter")  # pins
     expect(large).to_be_focused()
-    lab.expect_value("[app.pin['channel'], app.pin['y'], app.pin['x']]", [channel + 1, 5, 0])
+    lab.expect_value("[app.pin.get(part) for part in ('channel', 'y', 'x')]", [channel + 1, 5, 0])
     expect(app.part("channel-filters")).to_be_visible()
     for theme in ("light", "dark"):
         try:

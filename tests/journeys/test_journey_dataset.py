@@ -30,7 +30,7 @@ model = hookviz.load_model(net, preprocess=hookviz.Preprocessing.for_size(32))
 app = hookviz.explore(model, layers=["0", "1"])
 app"""
 HITS = "[hit.name for hit in app.survey.top('1', {channel}, 9)]"
-PIN = "[app.pin['channel'], app.pin['y'], app.pin['x'], app.image.path.endswith(hit.name)]"
+PIN = "[*map(app.pin.get, ('channel', 'y', 'x')), app.image.path.endswith(hit.name)]"
 
 
 def test_a_survey_is_made_and_a_crop_opened_by_mouse_and_by_keyboard(

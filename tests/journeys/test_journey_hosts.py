@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -31,8 +32,26 @@ def _():
     return (explorer,)
 
 
-if __name__ == "__main__":
+{more}if __name__ == "__main__":
     app.run()
+"""
+
+WATCHED = """import torch
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+with hookviz.monitor(net, every=2, stats_every=1, probe=hookviz.sample_image()) as watched:
+    for _ in range(4):
+        net(torch.rand(2, 3, 8, 8)).square().mean().backward()
+        optimizer.step()
+        watched.step()
+watched"""
+
+MARIMO_WATCHED = f"""@app.cell
+def _():
+{textwrap.indent(WATCHED, "    ")}
+    return
+
+
 """
 
 
@@ -102,13 +121,36 @@ def whole_job(app: App, folder: Path) -> None:
     app.wait_idle()
 
 
+# What of a watched training sticks out to its right.
+OUTSIDE = """root => [...root.querySelectorAll("*")].filter(
+  one => one.getBoundingClientRect().right > root.getBoundingClientRect().right + 1
+).map(one => one.outerHTML.slice(0, 90))"""
+
+
+def watched_training(page: Page) -> None:
+    """A training that was watched, through time, and on a narrow page."""
+    view = page.locator('[data-hv="training"]')
+    expect(view.locator('[data-hv="training-about"]')).to_have_text("Sequential: step 4, ended")
+    view.locator('[data-hv="training-slider"]').focus()
+    page.keyboard.press("ArrowLeft")
+    maps = view.locator('[data-hv="training-maps"]')
+    expect(maps).to_have_attribute("alt", re.compile("0 after 2 steps"))
+    view.locator('[data-hv="training-channel"]').fill("3")
+    page.keyboard.press("Enter")
+    expect(view.locator('[data-hv="training-strip"]')).to_be_visible()
+    page.set_viewport_size({"width": 400, "height": 1000})
+    assert view.evaluate(OUTSIDE) == []
+
+
 def test_voila(page: Page, tmp_path: Path, lab: Lab) -> None:
-    notebook = write_notebook(tmp_path / "app.ipynb", [EXPLORE])
+    notebook = write_notebook(tmp_path / "app.ipynb", [EXPLORE, WATCHED])
     with VoilaServer(tmp_path / "home", tmp_path, notebook.name) as voila:
         page.goto(voila.url)
         app = App(page, page.locator("body")).wait_ready()
         whole_job(app, tmp_path / "files")
         lab.screenshot("hosts_voila")
+        watched_training(page)
+        lab.screenshot("hosts_voila_training")
 
 
 def test_notebook_7(page: Page, tmp_path: Path, lab: Lab) -> None:
@@ -125,7 +167,8 @@ def test_notebook_7(page: Page, tmp_path: Path, lab: Lab) -> None:
 
 @pytest.mark.parametrize("mode", ["edit", "run"])
 def test_marimo(page: Page, tmp_path: Path, lab: Lab, mode: str) -> None:
-    (tmp_path / "app.py").write_text(MARIMO)
+    more = MARIMO_WATCHED if mode == "run" else ""
+    (tmp_path / "app.py").write_text(MARIMO.format(more=more))
     with MarimoServer(tmp_path / "home", tmp_path, "app.py", mode) as marimo:
         page.goto(marimo.page_url)
         if mode == "edit":
@@ -134,6 +177,9 @@ def test_marimo(page: Page, tmp_path: Path, lab: Lab, mode: str) -> None:
         app = App(page, page.locator("body")).wait_ready()
         whole_job(app, tmp_path / "files")
         lab.screenshot(f"hosts_marimo_{mode}")
+        if mode == "run":
+            watched_training(page)
+            lab.screenshot("hosts_marimo_training")
         # keys typed on the app stay there, also in a host that is not Jupyter
         app.part("treebox").focus()
         page.keyboard.press("/")

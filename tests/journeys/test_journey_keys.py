@@ -83,7 +83,7 @@ def test_all_of_the_instrument_by_keyboard_alone(
         press(key)
     lab.page.wait_for_function("() => document.querySelector('[data-pinned]')")
     channel = tiles_of(grid)["channels"][1]
-    lab.expect_value("(app.pin['channel'], app.pin['y'], app.pin['x'])", [channel, 5, 7])
+    lab.expect_value("[app.pin.get(part) for part in ('channel', 'y', 'x')]", [channel, 5, 7])
     version = app.version("features.28")
     press("p")
     app.painted("features.28", than=version)

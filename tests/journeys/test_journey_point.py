@@ -123,7 +123,7 @@ def test_pin_by_keyboard_and_follow_a_bar(
     assert top in tiles_of(grid)["channels"]
     expect(grid).to_be_in_viewport()
     lab.screenshot("point_bar")
-    lab.expect_value("app.pin['channel']", channel)
+    lab.expect_value("app.pin.get('channel')", channel)
     lab.page.keyboard.press("Escape")
     app.part("tab-inspect").click()
     expect(app.part("inspect-place")).to_be_hidden()

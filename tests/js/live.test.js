@@ -120,6 +120,10 @@ describe("the frames of a video", () => {
     });
   test("uneven ones are said to be so, and one alone is one", async () => {
     expect((await pace(playing([0, 0.02, 0.05, 0.343, 0.37, 0.655]), 0.68)).steady).toBe(false);
+    const gaps = even(25, 60).filter((_, n) => ![20, 21, 44].includes(n));
+    expect(await pace(playing(gaps), 2.4)).toMatchObject({ count: 60, steady: false });
+    const slower = [...even(25, 30), ...even(12.5, 20, 1.2)];
+    expect(await pace(playing(slower), 2.8)).toMatchObject({ count: 69, steady: false });
     expect(await pace(playing([0]), 0.5)).toMatchObject({ count: 1, steady: true });
     expect(await pace(async () => NaN, 2)).toMatchObject({ count: 50, steady: false });
   });

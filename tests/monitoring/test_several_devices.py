@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +14,22 @@ import hookviz
 
 from .conftest import Small, batches, train
 
-RANK = """
-import os, signal, sys, torch, hookviz
+# Two processes of one program, each with what it says in a file of its own.
+RANKS = """
+import os, signal, sys, warnings, torch, hookviz
 from torch import nn
-folder, rank = sys.argv[1], int(sys.argv[2])
+warnings.simplefilter("default")  # a channel of this small net is dead
+folder = sys.argv[1]
+ranks = []
+for rank in (0, 1):
+    ranks.append(os.fork())
+    if ranks[-1] == 0:
+        break
+else:
+    print(*[os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks], flush=True)
+    os._exit(0)
+said = open(f"{folder}/said{rank}", "w")
+torch.set_num_threads(1)
 torch.distributed.init_process_group(
     "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
 torch.manual_seed(0)
@@ -37,23 +46,19 @@ with hookviz.monitor(model, stats_every=1, out=f"{folder}/run") as m:
         assert bool(net[0]._forward_hooks) == (rank == 0)
         if number == 0:
             print(repr(torch.cat([p.grad.reshape(-1) for p in net[0].parameters()]).norm().item()),
-                  net[0](x).double().mean().item() if rank else 0, flush=True)
+                  net[0](x).double().mean().item() if rank else 0, file=said, flush=True)
     torch.distributed.barrier()
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.mark.slow
-def test_rank_0_shows_and_what_it_wrote_is_there_after_it_was_killed(tmp_path: Path) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(tmp_path), str(rank)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    said = [rank.communicate(timeout=200)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [-signal.SIGKILL] * 2
+def test_rank_0_shows_and_what_it_wrote_is_there_after_it_was_killed(
+    tmp_path: Path, fresh_python: Any
+) -> None:
+    done = fresh_python.run(RANKS, str(tmp_path), cwd=tmp_path)
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * 2, done.stderr
+    said = [(tmp_path / f"said{rank}").read_text() for rank in (0, 1)]
     found = hookviz.open_monitor(tmp_path / "run")
     assert found.state == "interrupted"
     assert found.scalar()[1].tolist() == [0, 1, 2, 3]

@@ -238,13 +238,19 @@ def states() -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("name", states())
-def test_no_global_state_of_torch_matters_or_moves(name):
-    from hookviz.render import _levels
-
+@pytest.fixture(scope="module")
+def plain():
+    """A tensor, and its figures where nothing of torch is switched."""
     tensor = torch.randn(1, 5, 300, 290)
     tensor[0, 3, 0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
-    before = drawn(tensor)
+    return tensor, drawn(tensor)
+
+
+@pytest.mark.parametrize("name", states())
+def test_no_global_state_of_torch_matters_or_moves(name, plain):
+    from hookviz.render import _levels
+
+    tensor, before = plain
     state = states()[name]
     _levels._coverage.cache_clear()  # what is kept must not bear the state's mark
     if isinstance(state, torch.dtype):

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from hookviz.activation import Activation
@@ -58,8 +59,9 @@ def test_every_figure_draws_or_replaces_every_text(text):
         figure.canvas.draw()
     for form in ("svg", "pdf"):
         figures[0].savefig(io.BytesIO(), format=form)
+    renderer = FigureCanvasAgg(figures[1]).get_renderer()
     for artist in figures[1].findobj(Text):
-        artist.get_window_extent()
+        artist.get_window_extent(renderer)
         assert "\n" not in artist.get_text()
 
 
@@ -95,7 +97,9 @@ draw(torch.rand(1, 2, 3, 3), GridOptions(), facts=FigureFacts(image={text!a})).p
 def test_what_has_no_color_of_the_scale_is_named_within_the_page(width: int) -> None:
     maps = torch.randn(1, 8, 20, 20, generator=torch.Generator().manual_seed(0))
     maps[0, 0, 0, :3], maps[0, 1, 3, 4], maps[0, 2, 3, 4] = math.nan, math.inf, -math.inf
-    texts = feature_grid(maps, width=width).findobj(Text)
-    ends = {text.get_text(): text.get_window_extent().x1 for text in texts}
+    figure = feature_grid(maps, width=width)
+    renderer = FigureCanvasAgg(figure).get_renderer()  # else each text draws the figure to have one
+    texts = figure.findobj(Text)
+    ends = {text.get_text(): text.get_window_extent(renderer).x1 for text in texts}
     assert {"+Inf: 1 value", "−Inf: 1 value", "above the scale: 36 values"} <= ends.keys()
     assert max(ends.values()) <= width

@@ -107,12 +107,13 @@ def finished(process: subprocess.Popen[str]) -> str:
 # Ray's own processes give up where a busy machine starts them too slowly.
 @pytest.mark.flaky(reruns=1)
 def test_ray_with_a_killed_actor_and_a_killed_driver(
-    scripts: Path, photos: Path, tmp_path: Path
+    scripts: Path, photos: Path, tmp_path: Path, fresh_python: Any
 ) -> None:
     with tarfile.open(tmp_path / "few.tar", "w") as tar:
         for at, path in enumerate(sorted(photos.rglob("*.png"))[:5]):
             tar.add(path, f"{at}.png")
-    finished(start(scripts, photos, tmp_path / "here", "here", tmp_path / "few.tar"))
+    here = map(str, (photos, tmp_path / "here", "here", tmp_path / "few.tar"))
+    assert fresh_python.run(RUN, *here, cwd=scripts).returncode == 0
     expected = digest(tmp_path / "here")
     driver = start(scripts, photos, tmp_path / "ray", "ray")
     while driver.poll() is None and not list((tmp_path / "ray").glob("shards/*.safetensors")):

@@ -4,6 +4,11 @@
 const RATE = 25;
 /** How far from its even place a frame may be, as a share of the distance of two. */
 const OFF = 0.3;
+/** How long a video is looked at for frames that are missing, in milliseconds. */
+const CHECKED = 500;
+
+/** The greatest common divisor. @param {number} a @param {number} b @returns {number} */
+const common = (a, b) => (b ? common(b, a % b) : a);
 
 /** @param {HTMLVideoElement} video @param {string} name @returns {Promise<void>} */
 const once = (video, name) => new Promise((resolve) => video.addEventListener(name, () => resolve(), { once: true }));
@@ -45,7 +50,19 @@ export async function pace(at, end) {
     places = near;
     step = (stamp - first) / places;
   }
-  return { first, step, count: places + 1, steady };
+  const count = places + 1;
+  // Where a frame was left out, or lasts for two, the others' beginnings are no less even: as many
+  // places are looked at as little time allows, spread over all of them.
+  const until = performance.now() + CHECKED;
+  let stride = Math.max(1, Math.round(0.618 * count));
+  while (common(stride, count) > 1) stride += 1;
+  for (let n = 0, place = 0; steady && n < count && performance.now() < until; n += 1, place = (place + stride) % count) {
+    // On a busy machine the frame before may be there for a little longer.
+    for (let tries = 0; tries === 0 || (!steady && tries < 3); tries += 1) {
+      steady = Math.abs((await at(first + (place + 0.5) * step) - first) / step - place) < OFF;
+    }
+  }
+  return { first, step, count, steady };
 }
 
 export class Film {
@@ -87,6 +104,11 @@ export class Film {
     const sought = once(this.video, "seeked");
     this.video.currentTime = seconds;
     await sought;
+    return this.begun();
+  }
+
+  /** When the frame that is shown begins, once there is one. */
+  async begun() {
     for (let tries = 0; ; tries += 1) {
       if (!this.url) await new Promise(() => {}); // closed meanwhile: nobody waits for it any more
       try {
@@ -106,7 +128,7 @@ export class Film {
     // The frame may come a little later than the word that it is there.
     for (let tries = 0; tries < 3 && off(begin); tries += 1) {
       await new Promise((resolve) => setTimeout(resolve, 20));
-      begin = begins(this.video);
+      begin = await this.begun();
     }
     if (off(begin)) this.steady = false;
   }
