@@ -102,6 +102,7 @@ class LiveView(Panel):
         self._worker = Worker("hookviz-live", self.show_problem)
         self._turn = threading.Lock()
         self._waiting: _Frame | None = None
+        self._stops = 0  # sources that have ended: what is under way of them comes too late
         self._tiles = LiveTiles()
         self._run: Run | None = None
         self._frames: Frames | None = None
@@ -222,6 +223,7 @@ class LiveView(Panel):
         with app.lock:
             model: LoadedModel | None = app.model
             layers, hidden = list(app.tree.selected), set(app.tree.hidden_calls)
+            stops = self._stops
             how, view = app.image_input.preprocessing, app.gallery.options
         if model is None or not layers:
             self.send({"type": "failed", "seq": frame.seq, "text": self.why_not})
@@ -266,7 +268,7 @@ class LiveView(Panel):
         message["milliseconds"] = 1000 * (time.perf_counter() - begin)
         self.send(message, buffers=buffers)
         with app.lock:
-            if app.model is not model:
+            if app.model is not model or self._stops != stops:
                 return
             self._run = run
             app.show_predictions(run)
@@ -333,6 +335,7 @@ class LiveView(Panel):
         self._worker.forget("figure")
         self._stop_recording()
         with self.app.lock:
+            self._stops += 1
             last, self._run = self._run, None
             if last is not None and self.app.run is not last:
                 self._tiles = LiveTiles(self.hold)

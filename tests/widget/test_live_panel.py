@@ -246,6 +246,33 @@ def test_stopping_puts_the_predictions_of_the_last_run_back(model: LoadedModel, 
     app.close()
 
 
+@pytest.mark.parametrize("end", ["stop", "freeze"])
+def test_a_frame_that_is_under_way_when_its_source_ends_changes_nothing(
+    ready: Any, end: str
+) -> None:
+    app, panel, page = ready
+    show(page, 1, frame(1))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold(*_: Any) -> None:
+        begun.set()
+        go_on.wait(20)
+
+    handle = app.model.module.conv.register_forward_pre_hook(hold)
+    page.say("frame", frame(3).tobytes(), seq=2, width=40, height=30)
+    assert begun.wait(20)
+    if end == "freeze":
+        page.say("freeze")
+    page.say("stop")
+    before = app.predictions
+    go_on.set()
+    assert panel.wait(30)
+    handle.remove()
+    assert panel.run is None
+    assert app.predictions == before
+    assert bool(before) == (end == "freeze")
+
+
 def test_an_animation_is_gone_through_by_number_as_pillow_composes_it(ready: Any) -> None:
     app, panel, page = ready
     app.image = clip()

@@ -105,7 +105,7 @@ export function renderLive({ model, el }) {
     kind = wanted;
     chain.reset();
     grabber.reset();
-    number = 0;
+    number = count = 0;
     size = "";
     say(wanted === "camera" ? "Waiting for the camera …" : "");
     show();
@@ -184,6 +184,7 @@ export function renderLive({ model, el }) {
 
   /** Goes to a frame of a video or an animation by its number. @param {number} wanted */
   async function goTo(wanted) {
+    if (!count) return; // it is being opened: nobody else may go anywhere in it
     const mine = turn;
     number = Math.max(0, Math.min(count - 1, wanted));
     show();
