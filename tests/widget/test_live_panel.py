@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -144,22 +145,31 @@ def test_a_frame_that_is_none_is_one_sentence_and_the_next_one_is_answered(
     assert page.last("tiles")[0]["seq"] == 2
 
 
-def test_of_frames_that_come_meanwhile_the_newest_alone_is_answered(ready: Any) -> None:
-    app, panel, page = ready
+@contextlib.contextmanager
+def under_way(page: Any, number: int, seq: int) -> Iterator[None]:
+    """A frame that the model has begun with; it is answered at the end of the block."""
     begun, go_on = threading.Event(), threading.Event()
 
     def hold(*_: Any) -> None:
         begun.set()
         go_on.wait(20)
 
-    handle = app.model.module.conv.register_forward_pre_hook(hold)
-    page.say("frame", frame(0).tobytes(), seq=1, width=40, height=30)
+    handle = page.widget.app.model.module.conv.register_forward_pre_hook(hold)
+    page.say("frame", frame(number).tobytes(), seq=seq, width=40, height=30)
     assert begun.wait(20)
-    for seq in (2, 3, 4):
-        page.say("frame", frame(seq).tobytes(), seq=seq, width=40, height=30)
-    go_on.set()
-    assert panel.wait(30)
-    handle.remove()
+    try:
+        yield
+    finally:
+        go_on.set()
+        handle.remove()
+    assert page.widget.wait(30)
+
+
+def test_of_frames_that_come_meanwhile_the_newest_alone_is_answered(ready: Any) -> None:
+    _, _, page = ready
+    with under_way(page, 0, seq=1):
+        for seq in (2, 3, 4):
+            page.say("frame", frame(seq).tobytes(), seq=seq, width=40, height=30)
     assert [m["seq"] for m, _ in page.heard if m["type"] == "tiles"] == [1, 4]
 
 
@@ -252,22 +262,11 @@ def test_a_frame_that_is_under_way_when_its_source_ends_changes_nothing(
 ) -> None:
     app, panel, page = ready
     show(page, 1, frame(1))
-    begun, go_on = threading.Event(), threading.Event()
-
-    def hold(*_: Any) -> None:
-        begun.set()
-        go_on.wait(20)
-
-    handle = app.model.module.conv.register_forward_pre_hook(hold)
-    page.say("frame", frame(3).tobytes(), seq=2, width=40, height=30)
-    assert begun.wait(20)
-    if end == "freeze":
-        page.say("freeze")
-    page.say("stop")
-    before = app.predictions
-    go_on.set()
-    assert panel.wait(30)
-    handle.remove()
+    with under_way(page, 3, seq=2):
+        if end == "freeze":
+            page.say("freeze")
+        page.say("stop")
+        before = app.predictions
     assert panel.run is None
     assert app.predictions == before
     assert bool(before) == (end == "freeze")
