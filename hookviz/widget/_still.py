@@ -24,9 +24,10 @@ _GAP = 12
 # The app's output comes first, then this style, then the picture: each hides by its neighbours.
 _CHILD = ".jp-OutputArea-child"
 _BEHIND = f"{_CHILD}:has(.hookviz-static)"
-# Where JupyterLab writes its error text. (A :has within a :has would make the rule void.)
+# Where JupyterLab writes its error text. (A :has within a :has would make the rule void; for a :not
+# within one, the browser looks at the rule again with every element that comes or goes.)
 _ERROR = f"{_CHILD}:has(>.jupyter-widgets):not(:has(.hv-app))"
-_LIVING = ":is(:has(.hv-app:not([data-state=dead])),:has(.hv-app .hv-grid[data-version]))"
+_LIVING = ":is(:has(.hv-app[data-alive]),:has(.hv-app .hv-grid[data-version]))"
 _STYLE = (
     '<div class="hookviz-static">hookviz: run this cell to bring the app to life.</div><style>'
     f"{_BEHIND}:not({_ERROR}+*){{display:none}}"

@@ -32,6 +32,23 @@ describe("app", () => {
     model.change({ model_info: { name: "resnet18", weights: "none", trained: false } });
     expect(part(el, "untrained").textContent).toBe("UNTRAINED");
   });
+  test("predictions change where they stand, and go where there are none", () => {
+    const lines = () => parts(el, "prediction").map((line) => line.textContent);
+    model.change({ predictions: { items: [["cat", 0.5], ["dog", 0.25]] } });
+    expect(lines()).toEqual(["cat50.0 %", "dog25.0 %"]);
+    const [first] = parts(el, "prediction");
+    const [text] = first.firstChild.childNodes;
+    model.change({ predictions: { items: [["car", 0.75], ["dog", 0.125]] } });
+    expect(lines()).toEqual(["car75.0 %", "dog12.5 %"]);
+    expect([first.firstChild.title, first.querySelector("[style]").getAttribute("style")]).toEqual(["car", "width:75.0%"]);
+    expect([parts(el, "prediction")[0], text.data]).toEqual([first, "car"]);
+    expect(part(el, "predictions").querySelector("summary").textContent).toBe("car75.0 %");
+    model.change({ predictions: { items: [["car", 1]] } });
+    expect(lines()).toEqual(["car100.0 %"]);
+    model.change({ predictions: { reason: "No classes." } });
+    expect(lines()).toEqual([]);
+    expect([part(el, "predictions").hidden, part(el, "predictions-reason").textContent]).toEqual([true, "No classes."]);
+  });
   test("run, its reasons, cancel and progress", () => {
     part(el, "run").click();
     expect(model.types()).toEqual(["run"]);

@@ -293,6 +293,24 @@ describe("the panel", () => {
     }
     vi.unstubAllGlobals();
   });
+  test("a frame writes to the page only what tells it from the one before", async () => {
+    await started();
+    const slider = part(el, "live-slider");
+    const again = (seq) => {
+      slider.value = "1";
+      slider.dispatchEvent(new Event("input"));
+      model.hear({ ...tiles(seq, 1), cards: [{ key: "a", label: "conv", kind: "Conv2d", shape: "1 × 2", text: "No maps." }] });
+    };
+    again(2);
+    const written = [];
+    const watch = new MutationObserver((records) => written.push(...records.map((r) => r.attributeName ?? r.type)));
+    watch.observe(el, { subtree: true, childList: true, characterData: true, attributes: true });
+    again(3);
+    await tick();
+    watch.disconnect();
+    expect(written).toContain("data-painted");
+    expect(written.filter((name) => !name.startsWith("data-"))).toEqual([]);
+  });
   test("a recording says how far it is and where it lies", () => {
     model.change({ recording: { done: 3, total: 20 } });
     expect(part(el, "live-recorded").textContent).toBe("3 of 20 frames");

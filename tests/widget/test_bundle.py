@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hookviz.widget._bundle import STATIC, built
+from hookviz.widget._still import _STYLE
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = STATIC.parent / "js"
@@ -51,6 +52,19 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
         assert "http://" not in text.replace("http://www.w3.org", ""), path.name
         assert "https://" not in text, path.name
         assert text.count("innerHTML") == text.count("holder.innerHTML"), path.name
+
+
+def test_no_rule_looks_for_what_is_not_there() -> None:
+    # For a :not or :empty within :has, a browser computes the styles of what is around again with
+    # each element and attribute that comes or goes: many times for every live frame.
+    styles = {path.name: path.read_text() for path in BUILT if path.suffix == ".css"}
+    for name, text in {**styles, "_still.py": _STYLE}.items():
+        for at in re.finditer(r":has\(", text):
+            depth, end = 1, at.end()
+            while depth:
+                depth += {"(": 1, ")": -1}.get(text[end], 0)
+                end += 1
+            assert not re.search(":not|:empty", text[at.end() : end]), (name, text[at.start() : end])
 
 
 def test_the_style_names_colors_of_the_theme() -> None:

@@ -82,6 +82,7 @@ export function renderApp({ model, el, host }) {
       requestAnimationFrame(() => { columns.scrollTop = results.offsetTop - columns.offsetTop; });
     }
     root.dataset.state = dead ? "dead" : status.state ?? "idle";
+    root.toggleAttribute("data-alive", !dead); // the saved picture hides by it, see _still.py
     light.show(status, dead);
     bar.show(status, { why: model.get("why_not") ?? "", dead, automatic: Boolean(model.get("auto_run")) });
     exporting.show(model.get("export_result") ?? {}, model.get("why_no_export") ?? "");

@@ -147,14 +147,24 @@ export function labelled(name, control, props = { class: "hv-field" }) {
 }
 
 /**
- * Sets an attribute; null takes it away.
+ * Sets an attribute only where it differs, as browsers compute styles again even for the same
+ * value; null takes it away.
  * @param {Element} element
  * @param {string} name
  * @param {string | null} value
  */
 export function setAttribute(element, name, value) {
   if (value === null) element.removeAttribute(name);
-  else element.setAttribute(name, value);
+  else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+/**
+ * Hides an element or shows it; nothing is done where it is so already.
+ * @param {HTMLElement} element
+ * @param {boolean} hidden
+ */
+export function setHidden(element, hidden) {
+  if (element.hidden !== hidden) element.hidden = hidden;
 }
 
 /**
@@ -163,7 +173,11 @@ export function setAttribute(element, name, value) {
  * @param {string} text
  */
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent === text) return;
+  const only = element.childNodes.length === 1 ? element.firstChild : null;
+  // A text that changes costs the browser less than one that goes and one that comes.
+  if (text && only instanceof Text) only.data = text;
+  else element.textContent = text;
 }
 
 /**

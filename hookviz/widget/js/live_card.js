@@ -1,6 +1,6 @@
 // @ts-check
 // One layer in "Live": its maps as levels, colored by a table; its figure where the source stands.
-import { h, setText, showBytes } from "./kit.js";
+import { h, setAttribute, setHidden, setText, showBytes } from "./kit.js";
 
 const GAP = 2;
 
@@ -82,9 +82,9 @@ export class LiveCard {
     const part = card.total > card.channels?.length ? `${card.channels.length} of ${card.total} channels` : "";
     setText(this.facts, [card.kind, card.shape, part, dead, card.scale].filter(Boolean).join(" · "));
     setText(this.text, card.text ?? "");
-    this.figure.hidden = true;
-    this.facts.hidden = false;
-    this.canvas.hidden = !card.tiles;
+    setHidden(this.figure, true);
+    setHidden(this.facts, false);
+    setHidden(this.canvas, !card.tiles);
     if (!card.tiles) return;
     const bytes = (/** @type {number | undefined} */ at) => at === undefined ? null
       : new Uint8Array(buffers[at].buffer, buffers[at].byteOffset, buffers[at].byteLength);
@@ -94,7 +94,7 @@ export class LiveCard {
     const drawn = mosaic(card, levels, flagged, packedTable(buffers[card.colors]), 0x80808080, this.drawn);
     const { width, height, pixels } = this.drawn = drawn;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
-    this.canvas.setAttribute("aria-label", `${card.label}: maps of ${card.channels.length} channels. ${card.scale}`);
+    setAttribute(this.canvas, "aria-label", `${card.label}: maps of ${card.channels.length} channels. ${card.scale}`);
     this.canvas.dataset.ends = card.ends.join(" … ");
     const image = new ImageData(new Uint8ClampedArray(/** @type {ArrayBuffer} */ (pixels.buffer)), width, height);
     this.canvas.getContext("2d")?.putImageData(image, 0, 0);

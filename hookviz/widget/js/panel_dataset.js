@@ -91,10 +91,11 @@ export function renderDataSet({ model, el }) {
     h("div", { class: "hv-dataset-facts" }, numbers, valuesBox));
   const body = h("div", { class: "hv-dataset-body" }, list, h("div", { class: "hv-dataset-side" }, choose, one));
   const empty = h("p", { class: "hv-dim" }, "Open the folder of a survey, or survey a folder of images: then each channel's strongest images stand here.");
+  const working = h("div", { class: "hv-dataset-bar" }, progress, cancel);
+  const about = h("div", { hv: "dataset-opened", class: "hv-dataset-bar" }, title, facts, goOn);
   const root = h("section", { hv: "data-set", class: "hv hv-part hv-dataset", "aria-label": "Data set" },
     h("div", { class: "hv-dataset-bar" }, labelled("Survey", folder), open), folderProblem.el, making,
-    h("div", { class: "hv-dataset-bar" }, progress, cancel), problem.el, actions, empty,
-    h("div", { hv: "dataset-opened", class: "hv-dataset-bar" }, title, facts, goOn), failing, body);
+    working, problem.el, actions, empty, about, failing, body);
 
   cleanup.follow(model, ["folder"], () => { if (model.get("folder")) folder.value = model.get("folder"); });
   cleanup.follow(model, ["why_not", "progress"], () => {
@@ -102,7 +103,7 @@ export function renderDataSet({ model, el }) {
     setText(why, busy ? "" : model.get("why_not") ?? "");
     setOff(start, busy || Boolean(model.get("why_not")));
     setText(progress, model.get("progress") ?? "");
-    cancel.hidden = !busy;
+    working.hidden = !busy;
   });
   cleanup.follow(model, ["alert"], () => {
     const alert = model.get("alert") ?? {};
@@ -116,7 +117,7 @@ export function renderDataSet({ model, el }) {
     const opened = model.get("opened") ?? {};
     const has = Boolean(opened.title);
     empty.hidden = has;
-    for (const part of [title, facts, body]) part.hidden = !has;
+    about.hidden = body.hidden = !has;
     goOn.hidden = !opened.rest;
     failing.hidden = !opened.failed;
     making.open = !has;

@@ -2,7 +2,7 @@
 // The panel "Live": a camera, a video or an animation through the model, frame by frame.
 // Reads the traits why_not, clip, side, hold, holds, forms, recording, alert; maps arrive by message.
 import "./panel_live.css";
-import { button, Cleanup, h, icon, labelled, partAlert, select, setAttribute, setChoices, setOff, setText, showBytes, isOff } from "./kit.js";
+import { button, Cleanup, h, icon, labelled, partAlert, select, setAttribute, setChoices, setHidden, setOff, setText, showBytes, isOff } from "./kit.js";
 import { Chain } from "./live_chain.js";
 import { LiveCard } from "./live_card.js";
 import { Film } from "./live_film.js";
@@ -297,15 +297,15 @@ export function renderLive({ model, el }) {
   function show() {
     root.dataset.kind = kind;
     const still = kind === "video" || kind === "clip";
-    video.hidden = kind !== "camera" && kind !== "video";
-    preview.hidden = kind !== "clip";
-    running.hidden = !kind;
-    transport.hidden = !still;
+    setHidden(video, kind !== "camera" && kind !== "video");
+    setHidden(preview, kind !== "clip");
+    setHidden(running, !kind);
+    setHidden(transport, !still);
     setText(play, playing ? "Pause" : "Play");
-    play.setAttribute("aria-pressed", String(playing));
-    slider.max = String(Math.max(0, count - 1));
+    setAttribute(play, "aria-pressed", String(playing));
+    setAttribute(slider, "max", String(Math.max(0, count - 1)));
     slider.value = String(number);
-    slider.setAttribute("aria-valuetext", `frame ${number} of ${count}`);
+    setAttribute(slider, "aria-valuetext", `frame ${number} of ${count}`);
     setText(where, still ? `frame ${number} of ${count}` : "");
     setOff(record, !kind && !recording());
   }

@@ -1,6 +1,6 @@
 // @ts-check
 // What is going on, and what there is to do about it: the light, the run bar, the predictions.
-import { actionButtons, button, bytesText, checkbox, h, icon, isOff, setAttribute, setOff, setText } from "./kit.js";
+import { actionButtons, button, bytesText, checkbox, h, icon, isOff, setAttribute, setHidden, setOff, setText } from "./kit.js";
 import { modelWords } from "./wording.js";
 
 /** @typedef {{state?: string, text?: string, done?: number, total?: number, unit?: string, outcome?: string}} Status */
@@ -93,6 +93,7 @@ export function runBar({ send, openExport, copyPython }) {
     python.title = why || "The view as one cell that gives the same figures";
     setText(copied, "");
     setText(reason, busy ? "" : why);
+    el.classList.toggle("hv-why", Boolean(why) && !busy);
     run.title = why || "Run (Enter)";
   }
   const said = (/** @type {string} */ text) => setText(copied, text);
@@ -113,25 +114,38 @@ export function predictionBox(onAction) {
   const fold = h("details", { hv: "predictions" }, first, list);
   const el = h("section", { class: "hv-part hv-prediction-box", "aria-label": "Predictions of the model" },
     fold, reason, note, actions);
+  /** Changed where they are: frames come many times a second. @param {Element} place @param {[string, number]} [item] */
+  function fill(place, item) {
+    if (!item) return place.replaceChildren();
+    if (!place.childElementCount) {
+      place.append(h("span", { class: "hv-prediction-name" }), h("span", { class: "hv-prediction-bar" }, h("span")), h("span", { class: "hv-prediction-share" }));
+    }
+    const [name, bar, share] = place.children;
+    const percent = (item[1] * 100).toFixed(1);
+    setText(name, item[0]);
+    setAttribute(name, "title", item[0]);
+    setAttribute(/** @type {Element} */ (bar.firstElementChild), "style", `width:${percent}%`);
+    setText(share, `${percent} %`);
+  }
+  /** @type {Record<string, any>} */
+  let about = {};
   /** @param {Record<string, any>} found @param {Record<string, any>} info */
   function show(found, info) {
     const items = found.items ?? [];
-    const line = (/** @type {[string, number]} */ [name, share]) => [
-      h("span", { class: "hv-prediction-name", title: name }, name),
-      h("span", { class: "hv-prediction-bar" }, h("span", { style: `width:${(share * 100).toFixed(1)}%` })),
-      h("span", { class: "hv-prediction-share" }, `${(share * 100).toFixed(1)} %`)];
-    first.replaceChildren(...items.slice(0, 1).flatMap(line));
-    list.replaceChildren(...items.map((/** @type {any} */ item) => h("li", { hv: "prediction" }, ...line(item))));
+    fill(first, items[0]);
+    if (list.childElementCount !== items.length) list.replaceChildren(...items.map(() => h("li", { hv: "prediction" })));
+    items.forEach((/** @type {any} */ item, /** @type {number} */ n) => fill(list.children[n], item));
     const words = modelWords(info);
     setText(reason, found.reason ?? "");
-    reason.title = reason.textContent;
+    setAttribute(reason, "title", reason.textContent);
     setText(note, words.message);
-    note.title = words.message;
-    actions.replaceChildren(...actionButtons(words.actions, onAction));
-    fold.hidden = !items.length;
-    reason.hidden = !found.reason || found.reason === info.note;
-    note.hidden = !words.message;
-    el.hidden = !items.length && !found.reason && !words.message;
+    setAttribute(note, "title", words.message);
+    if (info !== about) actions.replaceChildren(...actionButtons(words.actions, onAction));
+    about = info;
+    setHidden(fold, !items.length);
+    setHidden(reason, !found.reason || found.reason === info.note);
+    setHidden(note, !words.message);
+    setHidden(el, !items.length && !found.reason && !words.message);
   }
   return { el, show };
 }

@@ -15,6 +15,7 @@ export function resultTabs(model, gallery, show) {
     h("div", { class: beside ? "hv-place hv-place-panel hv-beside" : "hv-place hv-place-panel", role: "tabpanel", "aria-label": title, hidden: true }))];
   const tabs = ["Gallery", ...panels.map(([title]) => title)].map((title, index) =>
     button(`tab-${title.toLowerCase()}`, () => open(index), { role: "tab", class: "hv-tab" }, title));
+  const box = h("div", { class: "hv-panels" }, ...places);
   const shown = new Set([0]);
   let now = 0;
   /** @param {number} index */
@@ -24,7 +25,9 @@ export function resultTabs(model, gallery, show) {
       tab.tabIndex = i === index ? 0 : -1;
       places[i].hidden = i !== index;
     });
-    places[0].hidden = index > 0 && !panels[index - 1][2];
+    const two = index > 0 && panels[index - 1][2];
+    places[0].hidden = index > 0 && !two;
+    box.classList.toggle("hv-two", two);
     now = index;
     if (!shown.has(index)) show(panels[index - 1][1], places[index]);
     shown.add(index);
@@ -38,5 +41,5 @@ export function resultTabs(model, gallery, show) {
     tabs[next].focus();
   } }, ...tabs);
   const title = h("h3", { class: "hv-title" }, h("span", { class: "hv-step" }, "3"), "Results");
-  return h("div", { class: "hv-results" }, h("div", { class: "hv-results-head" }, title, list), h("div", { class: "hv-panels" }, ...places));
+  return h("div", { class: "hv-results" }, h("div", { class: "hv-results-head" }, title, list), box);
 }
