@@ -289,7 +289,7 @@ describe("the panel", () => {
         leave();
         leave = undefined;
       }
-      await vi.waitFor(() => expect([how, track.stop.mock.calls.length, part(el, "live-note").textContent]).toEqual([how, 1, expect.anything()]));
+      await vi.waitFor(() => expect([how, track.stop.mock.calls.length, part(el, "live-note").textContent]).toEqual([how, 1, expect.anything()]), 3000);
     }
     vi.unstubAllGlobals();
   });
@@ -310,6 +310,15 @@ describe("the panel", () => {
     watch.disconnect();
     expect(written).toContain("data-painted");
     expect(written.filter((name) => !name.startsWith("data-"))).toEqual([]);
+  });
+  test("what is out of sight for a moment goes on: JupyterLab hides its page to change its theme", async () => {
+    await started();
+    part(el, "live-play").click();
+    const pressed = () => part(el, "live-play").getAttribute("aria-pressed");
+    part(el, "live").checkVisibility = () => false;
+    await new Promise((resolve) => setTimeout(resolve, 400));
+    expect(pressed()).toBe("true");
+    await vi.waitFor(() => expect(pressed()).toBe("false"), 3000);
   });
   test("a recording says how far it is and where it lies", () => {
     model.change({ recording: { done: 3, total: 20 } });

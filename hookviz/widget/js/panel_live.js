@@ -12,6 +12,8 @@ import { watchLook } from "./look.js";
 /** @typedef {"" | "camera" | "video" | "clip"} Kind */
 
 const LOOK_EVERY = 250;
+/** JupyterLab hides all of its page for a moment, on a slow machine a longer one, to change its theme. */
+const MOMENT = 750;
 const HIDDEN = "The camera was switched off, since nobody could see its maps. Press Camera to go on.";
 const UNEVEN = "Its frames are not evenly apart: the numbers are those of an even rate.";
 const GONE = "It was stopped: the kernel was restarted. Run the cell again.";
@@ -37,6 +39,8 @@ export function renderLive({ model, el }) {
   let number = 0;
   let playing = false;
   let painted = 0;
+  /** When it was in sight last. */
+  let seen = 0;
   let fileName = "";
   let size = "";
 
@@ -103,6 +107,7 @@ export function renderLive({ model, el }) {
     const mine = turn += 1;
     const still = () => !closed && mine === turn;
     kind = wanted;
+    seen = performance.now();
     chain.reset();
     grabber.reset();
     number = count = 0;
@@ -378,8 +383,10 @@ export function renderLive({ model, el }) {
     if (!kind) return;
     tellFigures();
     const app = /** @type {HTMLElement | null} */ (root.closest('[data-hv="app"]'));
+    const now = performance.now();
+    if (root.isConnected && looked(app)) seen = now;
     if (app?.dataset.state === "dead") stop(GONE);
-    else if (document.hidden || !root.isConnected || !looked(app)) leave();
+    else if (document.hidden || now - seen > MOMENT) leave();
   }, LOOK_EVERY);
   cleanup.listen(model, "comm_live_update", () => /** @type {any} */ (model).comm_live === false && kind && stop(GONE));
   const hidden = () => document.hidden && leave();
