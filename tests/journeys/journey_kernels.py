@@ -44,11 +44,13 @@ def end_with_parent():
 end_with_parent()
 given = set(os.environ)
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's library starts its threads at its import
 import ipykernel.debugger, ipykernel.kernelapp
 import matplotlib.backends.backend_agg, numpy, torch, torchvision
 import hookviz, hookviz.capture, hookviz.comparison, hookviz.explanation, hookviz.export
 import hookviz.models, hookviz.monitoring, hookviz.render, hookviz.run, hookviz.surveys
 
+del os.environ["OPENBLAS_NUM_THREADS"]
 set_by_imports = {name: os.environ[name] for name in set(os.environ) - given}
 assert not {"ipywidgets", "matplotlib.pyplot"} & set(sys.modules)
 assert len(os.listdir("/proc/self/task")) == 1
