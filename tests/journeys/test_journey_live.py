@@ -100,7 +100,11 @@ def filmed(
         page.add_init_script(WATCH)
         server.forget_theme()
         lab = Lab(page, server, Path("artefacts/journeys"))
-        yield lab
+        try:
+            yield lab
+        except BaseException:
+            lab.screenshot("filmed_FAILED")
+            raise
         errors = lab.console_errors()
         lab.shutdown()
         assert errors == []
