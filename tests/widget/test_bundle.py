@@ -64,7 +64,8 @@ def test_no_rule_looks_for_what_is_not_there() -> None:
             while depth:
                 depth += {"(": 1, ")": -1}.get(text[end], 0)
                 end += 1
-            assert not re.search(":not|:empty", text[at.end() : end]), (name, text[at.start() : end])
+            within = text[at.end() : end]
+            assert not re.search(":not|:empty", within), (name, within)
 
 
 def test_the_style_names_colors_of_the_theme() -> None:
