@@ -293,6 +293,16 @@ describe("the panel", () => {
     }
     vi.unstubAllGlobals();
   });
+  test("nobody goes anywhere in a video that is being opened", async () => {
+    const detail = { source: "video", file: new File(["x"], "a.webm") };
+    part(el, "live").dispatchEvent(new CustomEvent("hv-live-start", { detail }));
+    expect(part(el, "live").dataset.kind).toBe("video");
+    press(part(el, "live"), ".");
+    await tick();
+    part(el, "live-video").dispatchEvent(new Event("seeked"));
+    await tick();
+    expect([part(el, "live-note").textContent, model.types()]).toEqual(["", []]);
+  });
   test("a frame writes to the page only what tells it from the one before", async () => {
     await started();
     const slider = part(el, "live-slider");
