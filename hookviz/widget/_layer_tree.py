@@ -13,7 +13,7 @@ from hookviz.capture import LayerInfo, list_layers, select_layers
 from hookviz.errors import LayerError, did_you_mean
 from hookviz.models import LoadedModel
 from hookviz.widget._bundle import built
-from hookviz.widget._part import Part
+from hookviz.widget._part import Handlers, Part
 
 
 def short_shape(shape: Sequence[int]) -> str:
@@ -82,6 +82,15 @@ class LayerTree(Part):
                     f"There is no layer '{name}'.", remedy=did_you_mean(name, known) or None
                 )
         return [name for name in known if name in wanted]
+
+    def handlers(self) -> Handlers:
+        """What the page sends."""
+        return {**super().handlers(), "ticks": self._take_ticks}
+
+    def _take_ticks(self, selected: list[str], hidden_calls: list[str]) -> None:
+        """The page's ticks, where they come before the traits."""
+        if (selected, hidden_calls) != (self.selected, self.hidden_calls):
+            self.set_state({"selected": selected, "hidden_calls": hidden_calls})
 
     def page_value(self, name: str, value: Any) -> Any:
         """See `Part`. Ticks of a model that went meanwhile are left out."""

@@ -96,6 +96,9 @@ describe("on screen", () => {
     click(row("").querySelector('[data-hv="tick"]'));
     expect(model.state.selected).toEqual(["", "conv1", "layer1.0.relu"]);
     expect(model.saved).toBe(2);
+    // By a message as well, which nothing holds back: Run must not overtake it.
+    expect(model.sent.map(({ type, selected, hidden_calls }) => [type, selected, hidden_calls])).toEqual([
+      ["ticks", ["conv1", "layer1.0.relu"], []], ["ticks", ["", "conv1", "layer1.0.relu"], []]]);
     expect(row("layer1").getAttribute("aria-checked")).toBe("mixed");
   });
   test("the twisty opens and closes and ticks nothing", () => {

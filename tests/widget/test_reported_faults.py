@@ -148,9 +148,26 @@ def test_a_handler_that_fails_is_a_text_in_the_widget(
     assert "RuntimeError" in app.alert["traceback"]
 
 
-def test_one_tick_is_one_run(
-    app: Explorer, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+def test_a_run_is_of_what_was_ticked_before_it_was_pressed(
+    app: Explorer, page: Any, make_page: Any
 ) -> None:
+    app.image = sample_image()
+    tree = make_page(app.tree)
+    app.tree.set_state({"selected": ["conv"], "hidden_calls": []})
+    # The next state is held back by ipywidgets until this one is answered; messages are not.
+    tree.say("ticks", selected=["fc", "gone", "conv"], hidden_calls=[])
+    page.say("run")
+    assert app.wait(30)
+    assert app.run is not None
+    assert app.run.layers == ("conv", "fc")
+    app.tree.set_state({"selected": ["conv", "fc"], "hidden_calls": []})
+    assert not app.results.stale
+
+
+def test_one_tick_is_one_run(
+    app: Explorer, model: LoadedModel, make_page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = make_page(app.tree)
     forwards = forwards_of(model)
     monkeypatch.setattr(running, "_AUTO_DELAY", 0.05)
     app.image = sample_image()
@@ -158,6 +175,7 @@ def test_one_tick_is_one_run(
     for count, ticked in enumerate((["conv"], ["conv", "fc"]), 1):
         # What the page sends for a tick; ipywidgets tells observers of each part of a state.
         app.tree.set_state({"selected": ticked, "hidden_calls": []})
+        tree.say("ticks", selected=ticked, hidden_calls=[])
         until(lambda count=count: len(forwards) == count)
         assert app.wait(30)
         time.sleep(0.2)  # a second run would come within 0.05 s

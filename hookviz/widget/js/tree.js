@@ -65,6 +65,9 @@ export function renderTree({ model, el }) {
   function tellTicks() {
     model.set("selected", state.rows.filter((row) => state.ticked.has(row.name)).map((row) => row.name));
     model.save_changes();
+    // ipywidgets holds a trait back until the change before it is answered, but no message: what is
+    // pressed next, Run for one, must not come before the ticks.
+    model.send({ type: "ticks", selected: model.get("selected"), hidden_calls: model.get("hidden_calls") ?? [] });
     refreshTicks();
   }
   function onlyThis() {
