@@ -214,3 +214,21 @@ def test_a_refused_view_value_leaves_the_picture_and_every_control_usable(
     app.sample("coffee")
     app.run("features.0")
     app.expect_no_alert()
+
+
+def test_run_takes_the_ticks_before_it_however_quickly(
+    open_app: Callable[..., tuple[Lab, App]],
+) -> None:
+    lab, app = open_app(COUNTING)
+    expect(app.run_button).not_to_have_attribute("aria-disabled", "true")
+    # Two ticks and Run in one task of the page: ipywidgets holds the second tick's trait back.
+    app.root.evaluate(
+        """app => {
+          for (const layer of ['features.2', 'features.5'])
+            app.querySelector(`[data-hv="row"][data-name="${layer}"] [data-hv="tick"]`).click();
+          app.querySelector('[data-hv="run"]').click();
+        }"""
+    )
+    ticked = ["features.0", "features.2", "features.5", "features.28"]
+    lab.expect_value("app.run and list(app.run.layers)", ticked)
+    lab.expect_value("app.layers", ticked)
